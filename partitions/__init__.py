@@ -1,0 +1,1 @@
+"""Partition definitions: connections, streams, feeds."""

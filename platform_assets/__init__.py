@@ -1,0 +1,1 @@
+"""Tidemark's assets, checks, jobs, schedules and sensors."""

@@ -1,0 +1,119 @@
+"""The catalogue as assets: databases, schemas, tables → columns → current_state → incremental_diff → marker."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from dagster import (
+    AssetExecutionContext,
+    AssetKey,
+    AssetOut,
+    Config,
+    MaterializeResult,
+    MetadataValue,
+    Output,
+    asset,
+    multi_asset,
+)
+from pydantic import Field
+from pyspark.sql import DataFrame
+
+from partitions.catalog import connections
+from resources.catalog import CatalogResource
+from spark_code.catalog.diff import IncrementalDiff
+from spark_code.catalog.state import StagedState, StateMerge
+from spark_code.parts import Parts
+from tidemark.catalog.rows import Kind
+
+GROUP = "catalog"
+OWNERS = ["team:data-platform"]
+
+
+class RunOptions(Config):
+    """How to run this time."""
+
+    full: bool = Field(default=False, description="Read everything, whatever the marker says.")
+    allow_removals: bool = Field(default=False, description="Go on even if more tables went than the guard allows.")
+
+
+def listed(description: str) -> AssetOut:
+    return AssetOut(
+        description=description, group_name=GROUP, kinds={"python"}, owners=OWNERS, io_manager_key="extracts"
+    )
+
+
+def shown(value: object) -> MetadataValue:
+    return MetadataValue.json(value) if isinstance(value, dict) else MetadataValue.text(str(value))
+
+
+@multi_asset(
+    name="listing",
+    outs={
+        "databases": listed("Databases of the connection, as the source lists them."),
+        "schemas": listed("Schemas, and whether each could be listed."),
+        "tables": listed(
+            "Every table in scope with its label: CREATED, UPDATED, BACKFILL, NO CHANGE, REMOVED or UNKNOWN."
+        ),
+    },
+    internal_asset_deps={
+        "databases": set(),
+        "schemas": {AssetKey("databases")},
+        "tables": {AssetKey("schemas")},
+    },
+    partitions_def=connections,
+)
+def listing(context: AssetExecutionContext, config: RunOptions, catalog: CatalogResource) -> Iterator[Output[pa.Table]]:
+    """One listing of the source, in one of its snapshots."""
+    run = catalog.run(context)
+    with run.step("list"):
+        plan, units = run.list_units(force_full=config.full, allow_removals=config.allow_removals)
+    told = {"mode": str(plan.mode), "reason": str(plan.reason)}
+    for kind in (Kind.DATABASE, Kind.SCHEMA, Kind.TABLE):
+        rows = units.filter(pc.equal(units["kind"], kind))
+        labels = {row["values"]: row["counts"] for row in pc.value_counts(rows["label"]).to_pylist()}
+        yield Output(rows, f"{kind}s", metadata=told | {"labels": MetadataValue.json(labels)})
+
+
+@asset(group_name=GROUP, kinds={"spark"}, owners=OWNERS, partitions_def=connections, io_manager_key="extracts")
+def columns(context: AssetExecutionContext, tables: pa.Table, catalog: CatalogResource) -> DataFrame | None:
+    """Columns of the tables that changed, read from the source in batches by Spark tasks."""
+    return catalog.run(context).read_columns(tables)
+
+
+@asset(
+    group_name=GROUP,
+    kinds={"spark", "iceberg"},
+    owners=OWNERS,
+    partitions_def=connections,
+    io_manager_key="staged_state",
+)
+def current_state(
+    context: AssetExecutionContext,
+    databases: pa.Table,
+    schemas: pa.Table,
+    tables: pa.Table,
+    columns: Parts,
+    catalog: CatalogResource,
+) -> StateMerge:
+    """The ancestral merge, staged on the run's branch: changed tables replaced, the others carried by reference."""
+    units = pa.concat_tables([databases, schemas, tables])
+    return catalog.run(context).merge(units, columns)
+
+
+@asset(group_name=GROUP, kinds={"spark", "json"}, owners=OWNERS, partitions_def=connections, io_manager_key="json_diff")
+def incremental_diff(
+    context: AssetExecutionContext, current_state: StagedState, catalog: CatalogResource
+) -> IncrementalDiff:
+    """What this run changed, for programs that follow: fresh tables and columns, and what went."""
+    run = catalog.run(context)
+    with run.step("diff"):
+        return run.diff(current_state)
+
+
+@asset(group_name=GROUP, kinds={"s3"}, owners=OWNERS, partitions_def=connections, deps=[incremental_diff])
+def marker(
+    context: AssetExecutionContext, current_state: StagedState, catalog: CatalogResource
+) -> MaterializeResult[None]:
+    """Verifies once more, publishes the state, mirrors it as JSON, and moves marker.txt: what makes the run count."""
+    detail = catalog.run(context).publish(current_state)
+    return MaterializeResult(metadata={name: shown(value) for name, value in detail.items()})

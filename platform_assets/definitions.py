@@ -1,0 +1,28 @@
+"""All of Tidemark's Dagster definitions."""
+
+from dagster import Definitions, in_process_executor
+
+from platform_assets.catalog import assets, checks
+from platform_assets.catalog.jobs import catalog_job
+from resources.catalog import CatalogResource, MarkerResource
+from resources.io_managers import ExtractsIOManager, JsonDiffIOManager, StagedStateIOManager
+from resources.platform import PlatformResource
+
+platform = PlatformResource()
+catalog = CatalogResource(platform=platform)
+
+defs = Definitions(
+    assets=[assets.listing, assets.columns, assets.current_state, assets.incremental_diff, assets.marker],
+    asset_checks=[checks.state_checks, checks.diff_agrees_with_state],
+    jobs=[catalog_job],
+    # One process, one Spark session: a process per step would cost a new JVM each.
+    executor=in_process_executor,
+    resources={
+        "platform": platform,
+        "catalog": catalog,
+        "marker_file": MarkerResource(catalog=catalog),
+        "extracts": ExtractsIOManager(catalog=catalog),
+        "staged_state": StagedStateIOManager(catalog=catalog),
+        "json_diff": JsonDiffIOManager(catalog=catalog),
+    },
+)

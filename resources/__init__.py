@@ -1,0 +1,1 @@
+"""The outside world as Dagster resources and I/O managers."""

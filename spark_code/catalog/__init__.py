@@ -1,0 +1,1 @@
+"""The catalogue on Spark: reading columns, the ancestral merge, the mirror."""

@@ -1,0 +1,111 @@
+"""What a killed run left behind: a published one is finished, anything else is undone."""
+
+from dataclasses import dataclass
+
+from spark_code.catalog.subject import CatalogSubject
+from tidemark.catalog.marker import format_marker
+from tidemark.catalog.mirror import damaged_files, read_manifest
+from tidemark.catalog.published import SYSTEM, Published
+from tidemark.control import RunRecord
+from tidemark.control.actor import actor
+from tidemark.errors import UnknownRun
+from tidemark.faults import fault_point
+from tidemark.lake import branch_of
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Only the holder of the connection's lease may use it."""
+
+    subject: CatalogSubject
+
+    def recover(self, run_id: str) -> None:
+        """Brings the connection back to a state that a run may start from. Cheap when there is nothing to do."""
+        subject = self.subject
+        subject.store.sweep()
+        published = subject.published()
+        self._finish_published(published)
+        for left in subject.control.runs.abandon_running(SYSTEM, subject.name, except_run_id=run_id):
+            self.undo(left)
+        self._repair_mirror(published)
+
+    def _finish_published(self, published: Published) -> None:
+        """A run that published and died before its marker moved is completed: mirror, mark, marker, ledger."""
+        subject = self.subject
+        record = self._running(published.run_id)
+        if record is None or published.snapshot is None or published.recorded_marker is None:
+            return
+        manifest = subject.mirror.bring_to(subject.layout.table, published.snapshot, record.run_id, None)
+        marker, mark = subject.marker.read(), subject.control.marks.get(subject.mark)
+        text = format_marker(published.recorded_marker)
+        if mark is None or mark.run_id != record.run_id:
+            subject.control.marks.move(
+                subject.mark,
+                mark.version if mark else None,
+                text,
+                snapshot=published.snapshot,
+                run_id=record.run_id,
+                actor=actor(),
+                reason="finished after an interruption",
+            )
+        if marker.moment is None or marker.moment < published.recorded_marker:
+            subject.marker.swap(marker, published.recorded_marker)
+        plan = subject.load_plan(record.run_id)
+        detail = {
+            "labels": plan.counts,
+            "entities": manifest.counts,
+            "identity": plan.identity,
+            "unlisted": plan.unlisted,
+            "scope": {"include": list(subject.scope.include), "exclude": list(subject.scope.exclude)},
+            "finished after an interruption": True,
+        }
+        subject.control.runs.finish(record.run_id, "published", snapshot=published.snapshot, detail=detail)
+        self.tidy(record.run_id)
+
+    def _running(self, run_id: str | None) -> RunRecord | None:
+        if run_id is None:
+            return None
+        try:
+            record = self.subject.control.runs.find(SYSTEM, self.subject.name, run_id)
+        except UnknownRun:
+            return None
+        return record if record.status == "running" else None
+
+    def _repair_mirror(self, published: Published) -> None:
+        """The mirror is made anew from the published state when its manifest or one of its files is not as it should be."""
+        subject = self.subject
+        if published.snapshot is None:
+            return
+        manifest = read_manifest(subject.store, subject.layout)
+        if (
+            manifest
+            and manifest.snapshot_id == published.snapshot
+            and not damaged_files(subject.store, subject.layout, manifest)
+        ):
+            return
+        last = subject.control.runs.latest(SYSTEM, subject.name)
+        run_id = last.run_id if last else published.run_id or ""
+        subject.mirror.bring_to(subject.layout.table, published.snapshot, run_id, None)
+
+    def undo(self, run_id: str) -> None:
+        """Removes what an unpublished run left: its branch, its objects, and its files in the lake."""
+        fault_point("recovery.before_undo")
+        table = self.subject.layout.table
+        if branch_of(run_id) in self.subject.lake.reader.branches(table):
+            self.subject.lake.discard(table, branch_of(run_id))
+        self.subject.store.delete_prefix(self.subject.layout.run(run_id) + "/")
+
+    def tidy(self, run_id: str) -> None:
+        """After a publication: no branch, no extracted data of other runs, no objects of failed ones."""
+        subject = self.subject
+        table = subject.layout.table
+        for branch in subject.lake.reader.branches(table):
+            subject.lake.discard(table, branch)
+        kept = f"{subject.layout.run(run_id)}/"
+        # Published diffs are an audit trail and stay; whatever else lies in an earlier run's folder goes.
+        old = [
+            info.key
+            for info in subject.store.list(subject.layout.runs + "/")
+            if not info.key.startswith(kept) and ("/extracted/" in info.key)
+        ]
+        subject.store.delete(*old)

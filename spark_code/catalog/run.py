@@ -1,0 +1,300 @@
+"""One run of one connection, step by step: list → read → stage → diff → verify → publish, and the marker last."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from spark_code.catalog.columns import ColumnReader, ColumnRequest, extract_columns
+from spark_code.catalog.diff import IncrementalDiff, incremental_diff
+from spark_code.catalog.recovery import Recovery
+from spark_code.catalog.state import StagedState, StateMerge
+from spark_code.catalog.subject import CatalogSubject
+from spark_code.parts import Parts
+from tidemark.catalog.checks import CheckResult, Evidence, Verification, failed
+from tidemark.catalog.diff_check import diff_agrees_with_state
+from tidemark.catalog.labels import guard_removals
+from tidemark.catalog.marker import Marker, format_marker
+from tidemark.catalog.mode import Mode, Situation, decide
+from tidemark.catalog.names import parts_of
+from tidemark.catalog.packs.base import TableRef
+from tidemark.catalog.plan import RunPlan, fresh, labelled_units, unit_counts, unlisted_since
+from tidemark.catalog.published import SYSTEM, published_units
+from tidemark.catalog.rows import CARRIED, FRESH, Kind, Label
+from tidemark.control.actor import actor
+from tidemark.control.leases import Lease
+from tidemark.errors import ChecksFailed, PartialRun
+from tidemark.faults import fault_point
+
+UNIT_KINDS = (Kind.DATABASE, Kind.SCHEMA, Kind.TABLE)
+
+
+class CatalogRun:
+    """A run holds its connection's lease from `begin` to `end`; whatever happens in between, `end` is called."""
+
+    def __init__(self, subject: CatalogSubject, run_id: str) -> None:
+        self.subject = subject
+        self.run_id = run_id
+        self.seconds: dict[str, float] = {}
+        self._held = ExitStack()
+        self._lease: Lease | None = None
+        self._error: BaseException | None = None
+        self._published = False
+
+    # --- the frame of a run ------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Takes the lease, puts right what a killed run left behind, and enters the run into the ledger."""
+        subject = self.subject
+        self._lease = self._held.enter_context(subject.control.leases.hold(subject.mark, self.run_id))
+        try:
+            fault_point("run.after_lease")
+            Recovery(subject).recover(self.run_id)
+            fault_point("run.after_recovery")
+            subject.control.runs.begin(SYSTEM, subject.name, self.run_id, {"connection": subject.connection.name})
+            fault_point("run.after_begin")
+        except BaseException:
+            self._held.close()
+            raise
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Times a step and remembers its error, so that the ledger can name it."""
+        started = time.monotonic()
+        try:
+            yield
+        except BaseException as error:
+            self._error = error
+            raise
+        finally:
+            self.seconds[name] = round(self.seconds.get(name, 0) + time.monotonic() - started, 3)
+
+    def end(self) -> None:
+        """Gives the lease back. A run that did not publish leaves nothing but, if a check failed, its stage."""
+        try:
+            record = self.subject.control.runs.find(SYSTEM, self.subject.name, self.run_id)
+            if record.status == "running" and not self._published:
+                keep = isinstance(self._error, ChecksFailed)
+                if not keep:
+                    Recovery(self.subject).undo(self.run_id)
+                self.subject.control.runs.finish(
+                    self.run_id, "failed", error=self._error, detail={"seconds": self.seconds}
+                )
+        finally:
+            self._held.close()
+
+    # --- the steps ---------------------------------------------------------------------------------------------------
+
+    def list_units(self, *, force_full: bool = False, allow_removals: bool = False) -> tuple[RunPlan, pa.Table]:
+        """Lists the source once, decides the mode, and labels every database, schema and table."""
+        plan, units = plan_run(self.subject, self.run_id, force_full=force_full, allow_removals=allow_removals)
+        guard(self.subject, plan)
+        self.subject.control.runs.update(
+            self.run_id,
+            mode=plan.mode,
+            reason=plan.reason,
+            base_snapshot=plan.base_snapshot,
+            marker=format_marker(plan.next_marker),
+        )
+        fault_point("run.before_plan")
+        self.subject.save_plan(plan)
+        fault_point("run.after_plan")
+        return plan, units
+
+    @cached_property
+    def plan(self) -> RunPlan:
+        return self.subject.load_plan(self.run_id)
+
+    @cached_property
+    def units(self) -> pa.Table:
+        """Every database, schema and table with its label, as the run extracted them."""
+        listed = [self.subject.extracted(self.run_id, f"{kind}s").read() for kind in UNIT_KINDS]
+        return pa.concat_tables(listed)
+
+    @cached_property
+    def columns(self) -> Parts:
+        return self.subject.extracted(self.run_id, "columns")
+
+    @property
+    def staged(self) -> StagedState:
+        return self.subject.load_staged(self.run_id)
+
+    def read_columns(self, tables: pa.Table) -> DataFrame | None:
+        """Columns of the fresh tables, lazily; None if there is nothing to read and Spark need not start."""
+        wanted = fresh(tables)
+        if not wanted.num_rows:
+            return None
+        requests = [
+            ColumnRequest(TableRef(*parts_of(row["qualified_name"]), row["object_id"]), row["label"])
+            for row in wanted.select(["qualified_name", "object_id", "label"]).to_pylist()
+        ]
+        reader = ColumnReader(self.subject.pack, self.subject.writer, self.run_id)
+        return extract_columns(self.subject.lake.spark, reader, requests, self.subject.connection.column_batch_size)
+
+    def merge(self, units: pa.Table, columns: Parts) -> StateMerge:
+        """The state to stage, once more sure that this run may."""
+        self._confirm()
+        return StateMerge(self.plan, units, columns)
+
+    def diff(self, staged: StagedState) -> IncrementalDiff:
+        return incremental_diff(self.subject.lake, self.plan, self.units, self.columns, staged)
+
+    def verify(self, staged: StagedState, *, whole: bool = False) -> list[CheckResult]:
+        """The checks of the staged state."""
+        verification = Verification(self._evidence(staged, whole=whole))
+        try:
+            return verification.results()
+        finally:
+            verification.close()
+
+    def verify_diff(self, staged: StagedState) -> CheckResult:
+        root = self.subject.layout.diff(self.run_id)
+        return diff_agrees_with_state(self._evidence(staged), self.subject.store, root)
+
+    def _evidence(self, staged: StagedState, *, whole: bool = False) -> Evidence:
+        if staged.current is None:
+            raise PartialRun(f"{self.plan.connection}: run {self.run_id} has staged nothing, and nothing is published.")
+        return Evidence(
+            reader=self.subject.lake.reader,
+            table=staged.table,
+            run_id=self.run_id,
+            base=staged.base,
+            staged=staged.current,
+            units=self.units,
+            extracted=self.columns.read(["kind", "unit_key", "unit", "qualified_name", "entity"]),
+            max_removed_percent=self.subject.connection.max_removed_percent,
+            removals_allowed=self.plan.removals_allowed,
+            whole=whole,
+        )
+
+    def publish(self, staged: StagedState) -> dict[str, Any]:
+        """Verifies once more, publishes, mirrors, and moves the marker: what makes the run count."""
+        with self.step("verify"):
+            self._require([*self.verify(staged), self.verify_diff(staged)])
+        self._confirm()
+        snapshot = staged.current
+        assert snapshot is not None, "verified above"
+        with self.step("publish"):
+            if staged.snapshot is not None:
+                self.subject.lake.publish(staged.table, self.run_id)
+        # From here on the run is published: if it dies, the next one finishes it.
+        self._published = True
+        with self.step("mirror"):
+            changed = changed_keys(self.units, staged)
+            manifest = self.subject.mirror.bring_to(staged.table, snapshot, self.run_id, changed)
+        self._confirm()
+        self._move_marker(snapshot)
+        detail = self._detail(staged, manifest.counts)
+        status = "unchanged" if staged.snapshot is None else "published"
+        self.subject.control.runs.finish(self.run_id, status, snapshot=snapshot, detail=detail)
+        fault_point("run.after_finish")
+        Recovery(self.subject).tidy(self.run_id)
+        return detail
+
+    def _require(self, results: list[CheckResult]) -> None:
+        wrong = failed(results)
+        if wrong:
+            told = "; ".join(f"{result.name}: {result.summary}" for result in wrong)
+            raise ChecksFailed(
+                f"{self.plan.connection}: nothing was published and the marker did not move. {told}. "
+                f"`tidemark diff {self.plan.connection} --staged {self.run_id}` shows the stage."
+            )
+
+    def _move_marker(self, snapshot: int) -> None:
+        subject, plan = self.subject, self.plan
+        mark = subject.control.marks.get(subject.mark)
+        text = format_marker(plan.next_marker)
+        subject.control.marks.move(
+            subject.mark,
+            mark.version if mark else None,
+            text,
+            snapshot=snapshot,
+            run_id=self.run_id,
+            actor=actor(),
+            reason=f"{plan.mode} run: {plan.reason}",
+        )
+        fault_point("run.before_marker")
+        subject.marker.swap(Marker(None, plan.marker_etag), plan.next_marker)
+
+    def _detail(self, staged: StagedState, counts: dict[str, int]) -> dict[str, Any]:
+        scope, plan = self.subject.scope, self.plan
+        read = self.columns.rows - len(staged.vanished)
+        return {
+            "labels": plan.counts,
+            "entities": counts,
+            "columns read": read,
+            "columns carried": counts["column"] - read,
+            "vanished": len(staged.vanished),
+            "scope": {"include": list(scope.include), "exclude": list(scope.exclude)},
+            "identity": plan.identity,
+            "unlisted": plan.unlisted,
+            "seconds": self.seconds,
+        }
+
+    def _confirm(self) -> None:
+        if self._lease is None:
+            raise PartialRun(f"{self.subject.connection.name}: run {self.run_id} has not begun.")
+        self._lease.confirm()
+
+
+def plan_run(
+    subject: CatalogSubject, run_id: str, *, force_full: bool = False, allow_removals: bool = False
+) -> tuple[RunPlan, pa.Table]:
+    """What a run would do now: reads the source's listing and no columns, writes nothing."""
+    connection, now = subject.connection, subject.clock.now()
+    published = subject.published()
+    marker = subject.marker.read()
+    hours = connection.prepone_marker_hours if connection.prepone_marker_timestamp else 0
+    since = marker.preponed(hours)
+    listing = subject.pack.listing(subject.scope, since)
+    mode, reason = decide(
+        Situation(
+            forced=force_full,
+            enabled=connection.incremental_extraction,
+            has_state=published.snapshot is not None,
+            marker=marker,
+            recorded=published.recorded_marker,
+            now=now,
+            identity_before=published.identity,
+            identity_now=listing.identity,
+        )
+    )
+    clock_only = subject.pack.signal == "clock" and mode is Mode.INCREMENTAL
+    before = published.before(since if clock_only else None)
+    previous = published_units(subject.lake.reader, subject.layout.table, published.snapshot)
+    units = labelled_units(listing, subject.writer, subject.scope, previous, before, mode, run_id)
+    plan = RunPlan(
+        connection=connection.name,
+        run_id=run_id,
+        mode=mode,
+        reason=reason,
+        base_snapshot=published.snapshot,
+        marker_etag=marker.etag,
+        next_marker=listing.clock,
+        since=since if mode is Mode.INCREMENTAL else None,
+        identity=listing.identity,
+        unlisted=unlisted_since(listing, subject.writer, published.unlisted, run_id),
+        counts=unit_counts(units),
+        removals_allowed=allow_removals,
+        tables_before=pc.sum(pc.equal(previous["kind"], Kind.TABLE)).as_py() or 0,
+    )
+    return plan, units
+
+
+def guard(subject: CatalogSubject, plan: RunPlan) -> None:
+    removed = plan.counts[Label.REMOVED]
+    seen = sum(count for label, count in plan.counts.items() if label in FRESH or label == Label.NO_CHANGE)
+    limit = subject.connection.max_removed_percent
+    guard_removals(plan.tables_before, removed, seen, limit, plan.removals_allowed, plan.connection)
+
+
+def changed_keys(units: pa.Table, staged: StagedState) -> Any:
+    """Keys of the units whose rows are other than before; empty if nothing was staged."""
+    if staged.snapshot is None:
+        return pa.array([], pa.int64()).to_numpy()
+    return units.filter(pc.invert(pc.is_in(units["label"], pa.array(sorted(CARRIED)))))["unit_key"].to_numpy()

@@ -1,0 +1,110 @@
+"""The one Spark session of a process."""
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark_code.java import java_home
+from tidemark.config import SparkSettings
+from tidemark.lake import CATALOG, LakeSettings
+
+ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+ICEBERG_AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
+POSTGRESQL = "org.postgresql:postgresql:42.7.8"
+
+# Ivy's own idea of where to look includes the user's half-filled Maven cache and a host that is gone.
+IVY_SETTINGS = """<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
+</ivysettings>
+"""
+
+DEFAULTS = {
+    "spark.app.name": "tidemark",
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def cache_folder() -> Path:
+    """Jars and the Java wrapper: downloaded once per user, shared by all projects."""
+    home = (
+        os.environ.get("TIDEMARK_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "tidemark"
+    )
+    return Path(home)
+
+
+def jar_config(coordinates: list[str], cache: Path) -> dict[str, str]:
+    """The jars by their files if they were fetched before (no network, no resolving), by coordinates otherwise."""
+    ivy = cache / "ivy"
+    files = [
+        ivy / "jars" / f"{group}_{name}-{version}.jar" for group, name, version in (c.split(":") for c in coordinates)
+    ]
+    if all(file.exists() for file in files):
+        return {"spark.jars": ",".join(map(str, files))}
+    settings = ivy / "settings.xml"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(IVY_SETTINGS)
+    return {
+        "spark.jars.ivy": str(ivy),
+        "spark.jars.ivySettings": str(settings),
+        "spark.jars.packages": ",".join(coordinates),
+    }
+
+
+def coordinates(lake: LakeSettings) -> list[str]:
+    """What the lake needs on Spark's class path."""
+    wanted = [ICEBERG]
+    uri = lake.properties.get("uri", "")
+    if uri.startswith("jdbc:sqlite"):
+        wanted.append(SQLITE)
+    if uri.startswith("jdbc:postgresql"):
+        wanted.append(POSTGRESQL)
+    if lake.on_s3:
+        wanted.append(ICEBERG_AWS)
+    return wanted
+
+
+def lake_config(lake: LakeSettings) -> dict[str, str]:
+    prefix = f"spark.sql.catalog.{CATALOG}"
+    return {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        f"{prefix}.cache-enabled": "false",
+    } | {f"{prefix}.{key}": value for key, value in lake.properties.items()}
+
+
+def session_config(spark: SparkSettings, lake: LakeSettings) -> dict[str, str]:
+    """All settings of the session: a local one, one on a cluster, or one of a Spark Connect server."""
+    if spark.remote:
+        chosen = lake_config(lake)
+        chosen.pop("spark.sql.extensions")  # static: the server was started with it
+        return {"spark.remote": spark.remote} | chosen | spark.config
+    jars = jar_config(coordinates(lake), cache_folder())
+    return {"spark.master": spark.master} | DEFAULTS | jars | lake_config(lake) | spark.config
+
+
+def prepare_environment() -> None:
+    """What Spark's launcher takes from the environment."""
+    os.environ["JAVA_HOME"] = str(java_home(cache_folder()))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def start_session(config: dict[str, str]) -> SparkSession:
+    """The process's session, started if there is none."""
+    if "spark.remote" not in config:
+        prepare_environment()
+    builder = SparkSession.builder
+    for key, value in config.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,53 @@
+"""Every test of the control database runs on SQLite and on PostgreSQL."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.services.postgres import PostgresServer, postgres
+from tidemark.clock import ManualClock
+from tidemark.control import ControlDatabase
+
+START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+KINDS = [pytest.param("sqlite", marks=pytest.mark.fast), pytest.param("postgresql", marks=pytest.mark.service)]
+
+
+@pytest.fixture(scope="session")
+def control_postgres() -> Iterator[PostgresServer]:
+    folder = Path(tempfile.mkdtemp(prefix="tidemark-control-"))
+    folder.chmod(0o755)  # as root, the server runs as a user of its own, which must reach its folder
+    with postgres(folder) as server:
+        yield server
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def control_postgres_url(control_postgres: PostgresServer) -> str:
+    return control_postgres.new_database()
+
+
+@pytest.fixture(params=KINDS)
+def control_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/control.db"
+    url: str = request.getfixturevalue("control_postgres_url")
+    server: PostgresServer = request.getfixturevalue("control_postgres")
+    server.execute(url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")  # a new database takes ten times as long
+    return url
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START)
+
+
+@pytest.fixture
+def control(control_url: str, clock: ManualClock) -> Iterator[ControlDatabase]:
+    database = ControlDatabase(control_url, clock)
+    yield database
+    database.close()

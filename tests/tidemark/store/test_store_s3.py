@@ -1,0 +1,209 @@
+"""What only S3 has: answers that get lost, look-alikes, and errors of a service."""
+
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from tests.services.lookalike_s3 import ALL_CONDITIONS, Lookalike, lookalike_s3
+from tests.services.lossy_proxy import LossyProxy, lossy_proxy
+from tests.services.ports import free_port
+from tests.services.s3 import S3Server
+from tidemark.errors import ObjectChanged, OutcomeUnknown, StoreError, StoreIgnoresConditions
+from tidemark.store import ObjectStore, open_store
+
+pytestmark = pytest.mark.service
+
+
+@pytest.fixture
+def proxy(s3: S3Server) -> Iterator[LossyProxy]:
+    with lossy_proxy(s3.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far(proxy: LossyProxy, s3: S3Server, s3_url: str) -> ObjectStore:
+    """The same place as `s3_store`, seen through the proxy."""
+    return open_store(s3_url, endpoint=proxy.endpoint, region=s3.region)
+
+
+def test_a_lost_answer_is_read_back_and_found_to_be_ours(
+    far: ObjectStore, s3_store: ObjectStore, proxy: LossyProxy
+) -> None:
+    proxy.plan.append("lose")
+    etag = far.put_if_absent("mark", b"1")
+    assert proxy.plan.count("lose") == 0
+    found = s3_store.find("mark")
+    assert found is not None
+    assert (found.body, found.etag) == (b"1", etag)
+
+    proxy.plan.append("lose")
+    assert far.put_if_unchanged("mark", b"2", etag) != etag
+    assert s3_store.read("mark") == b"2"
+    # Each was sent once and read back once: a blind second try would have been told "changed" about its own write.
+    assert proxy.seen == ["PUT lose", "HEAD forward"] * 2
+
+
+def test_a_lost_answer_where_somebody_else_won_is_a_lost_race(
+    far: ObjectStore, s3_store: ObjectStore, proxy: LossyProxy
+) -> None:
+    proxy.plan.extend(["lose", "lose"])
+    proxy.before_forwarding = lambda: s3_store.put("mark", b"theirs")
+    with pytest.raises(ObjectChanged, match="mark"):
+        far.put_if_absent("mark", b"ours")
+    etag = s3_store.put("mark", b"start")
+    with pytest.raises(ObjectChanged, match="mark"):
+        far.put_if_unchanged("mark", b"ours", etag)
+    assert s3_store.read("mark") == b"theirs"
+
+
+def test_a_write_that_was_overwritten_before_it_was_read_back_is_not_claimed(
+    far: ObjectStore, s3_store: ObjectStore, proxy: LossyProxy
+) -> None:
+    etag = s3_store.put("mark", b"start")
+    proxy.plan.append("swallow")
+    proxy.before_forwarding = lambda: s3_store.delete("mark")
+    with pytest.raises(ObjectChanged, match="deleted"):
+        far.put_if_unchanged("mark", b"ours", etag)
+    assert s3_store.find("mark") is None
+
+
+@pytest.mark.parametrize("trouble", ["swallow", 409, 500, 503])
+def test_a_write_that_did_not_happen_is_tried_again(
+    far: ObjectStore, s3_store: ObjectStore, proxy: LossyProxy, trouble: str | int
+) -> None:
+    proxy.plan.append(trouble)
+    etag = far.put_if_absent("mark", b"1")
+    proxy.plan.append(trouble)
+    far.put_if_unchanged("mark", b"2", etag)
+    assert s3_store.read("mark") == b"2"
+
+
+def test_a_second_try_that_meets_its_own_first_one_has_won(
+    far: ObjectStore, s3_store: ObjectStore, proxy: LossyProxy
+) -> None:
+    """As when a proxy on the way sends the request twice: 412 about the writer's own object."""
+    etag = s3_store.put("mark", b"1")
+    proxy.plan.append("twice")
+    far.put_if_unchanged("mark", b"2", etag)
+    assert s3_store.read("mark") == b"2"
+    assert proxy.seen == ["PUT twice", "HEAD forward"]
+
+
+def test_an_answer_that_cannot_be_read_back_is_unknown_and_deletes_nothing(
+    far: ObjectStore, s3_store: ObjectStore, proxy: LossyProxy
+) -> None:
+    proxy.plan.append("dark")
+    with pytest.raises(OutcomeUnknown, match="may or may not have happened"):
+        far.put_if_absent("mark", b"1")
+    assert s3_store.read("mark") == b"1"
+
+
+def test_a_service_that_stays_in_trouble_is_unknown(far: ObjectStore, proxy: LossyProxy) -> None:
+    proxy.plan.extend([500] * 20)
+    with pytest.raises(OutcomeUnknown):
+        far.put_if_absent("mark", b"1")
+
+
+def test_a_service_that_stays_in_conflict_is_no_unknown_outcome(far: ObjectStore, proxy: LossyProxy) -> None:
+    proxy.plan.extend([409] * 20)
+    with pytest.raises(StoreError, match="409") as refused:
+        far.put_if_absent("mark", b"1")
+    assert not isinstance(refused.value, OutcomeUnknown)
+
+
+def test_a_body_that_breaks_off_is_read_again(far: ObjectStore, s3_store: ObjectStore, proxy: LossyProxy) -> None:
+    s3_store.put("state", bytes(100_000))
+    proxy.break_off_bodies = 2
+    assert far.read("state") == bytes(100_000)
+
+
+@pytest.mark.parametrize("ignores", [*({one} for one in sorted(ALL_CONDITIONS)), ALL_CONDITIONS], ids=", ".join)
+def test_a_service_that_ignores_conditions_is_refused_by_name(s3: S3Server, ignores: set[str]) -> None:
+    with lookalike_s3(Lookalike(obeys=ALL_CONDITIONS - ignores)) as lookalike:
+        with pytest.raises(StoreIgnoresConditions, match="s3://bucket/x: this service accepts conditional writes"):
+            open_store("s3://bucket/x", endpoint=lookalike.endpoint).probe()
+        assert lookalike.objects == {}
+
+
+def test_a_service_without_conditions_is_refused_by_name(s3: S3Server) -> None:
+    with lookalike_s3(Lookalike(offers_conditions=False)) as lookalike:
+        with pytest.raises(StoreIgnoresConditions, match="does not offer conditional writes"):
+            open_store("s3://bucket/x", endpoint=lookalike.endpoint).probe()
+        assert lookalike.objects == {}
+
+
+def test_a_service_that_drops_metadata_is_refused(s3: S3Server) -> None:
+    with lookalike_s3(Lookalike(keeps_metadata=False)) as lookalike:
+        with pytest.raises(StoreError, match="metadata"):
+            open_store("s3://bucket/x", endpoint=lookalike.endpoint).probe()
+        assert lookalike.objects == {}
+
+
+def test_a_service_that_gets_all_of_it_right_passes(s3: S3Server) -> None:
+    with lookalike_s3(Lookalike()) as lookalike:
+        open_store("s3://bucket/x", endpoint=lookalike.endpoint).probe()
+        assert lookalike.objects == {}
+
+
+def test_nothing_remains_of_a_probe_on_s3(s3: S3Server) -> None:
+    bucket = s3.new_bucket()
+    open_store(f"s3://{bucket}", endpoint=s3.endpoint).probe()
+    assert s3.client().list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+
+
+def test_a_missing_bucket_is_named_whatever_is_asked(s3: S3Server) -> None:
+    store = open_store("s3://not-there/x", endpoint=s3.endpoint)
+    for call in (
+        lambda: store.find("a"),
+        lambda: store.head("a"),
+        lambda: store.put("a", b""),
+        lambda: store.put_if_absent("a", b""),
+        lambda: store.put_if_unchanged("a", b"", '"etag"'),
+        lambda: list(store.list("")),
+        lambda: store.delete("a"),
+        store.probe,
+    ):
+        with pytest.raises(StoreError, match="the bucket does not exist"):
+            call()
+
+
+def test_a_wrong_login_is_named_without_the_login(s3: S3Server, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-and-secret")
+    # Another spelling of the address: the client for the first one already has its credentials.
+    store = open_store(s3_url, endpoint=s3.endpoint.replace("127.0.0.1", "localhost"))
+    for call in (lambda: store.find("a"), lambda: store.put_if_absent("a", b""), store.probe):
+        with pytest.raises(StoreError, match="access denied") as refused:
+            call()
+        assert "wrong-and-secret" not in str(refused.value)
+        assert s3.access_key not in str(refused.value)
+
+
+def test_missing_credentials_are_named(s3: S3Server, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(StoreError, match="no AWS credentials were found"):
+        open_store(s3_url, endpoint=f"{s3.endpoint}/").find("a")
+
+
+def test_an_unreachable_service_is_named_and_nothing_is_unknown(s3: S3Server) -> None:
+    store = open_store("s3://bucket/x", endpoint=f"http://127.0.0.1:{free_port()}")
+    for call in (lambda: store.put_if_absent("a", b""), lambda: store.find("a")):
+        with pytest.raises(StoreError, match="does not answer") as refused:
+            call()
+        assert not isinstance(refused.value, OutcomeUnknown)
+
+
+def test_a_pickled_store_holds_no_credentials(s3_store: ObjectStore, s3: S3Server) -> None:
+    s3_store.put("a", b"1")
+    pickled = pickle.dumps(s3_store)
+    assert s3.secret_key.encode() not in pickled
+    assert s3.access_key.encode() not in pickled
+
+
+def test_folders_made_by_a_console_and_probes_are_not_listed(s3_store: ObjectStore, s3: S3Server, s3_url: str) -> None:
+    bucket, _, prefix = s3_url.removeprefix("s3://").partition("/")
+    for foreign in ("folder/", ".tidemark-probe-1"):
+        s3.client().put_object(Bucket=bucket, Key=f"{prefix}/{foreign}", Body=b"")
+    s3_store.put("folder/a", b"1")
+    assert [info.key for info in s3_store.list("")] == ["folder/a"]

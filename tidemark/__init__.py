@@ -1,0 +1,1 @@
+"""Tidemark's domain in plain Python: no Spark, no Dagster."""

@@ -1,0 +1,25 @@
+"""Source packs: one file per kind of database that the catalogue can read."""
+
+from tidemark.catalog.packs.base import (
+    ColumnFacts,
+    DatabaseFacts,
+    Listing,
+    SchemaFacts,
+    SourcePack,
+    TableFacts,
+    TableRef,
+    known_apps,
+    pack_for,
+)
+
+__all__ = [
+    "ColumnFacts",
+    "DatabaseFacts",
+    "Listing",
+    "SchemaFacts",
+    "SourcePack",
+    "TableFacts",
+    "TableRef",
+    "known_apps",
+    "pack_for",
+]

@@ -1,0 +1,16 @@
+"""The configuration `tidemark.yaml`: what it may say, and how it is read."""
+
+from tidemark.config.connection import Connection
+from tidemark.config.loading import load_config
+from tidemark.config.model import Config, EmailSettings, SparkSettings, StoreSettings
+from tidemark.config.schema import config_schema
+
+__all__ = [
+    "Config",
+    "Connection",
+    "EmailSettings",
+    "SparkSettings",
+    "StoreSettings",
+    "config_schema",
+    "load_config",
+]

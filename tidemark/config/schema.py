@@ -1,0 +1,33 @@
+"""The JSON Schema of tidemark.yaml, for editors."""
+
+from typing import Any
+
+from tidemark.config.model import Config
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+REFERENCE = {"type": "string", "pattern": r"\$\{[A-Za-z_]"}  # a number or a switch may come from the environment
+
+
+def config_schema() -> dict[str, Any]:
+    """What the file may say, with a description of every key."""
+    from tidemark.catalog.packs import known_apps
+
+    schema = Config.model_json_schema(by_alias=True)
+    parts = schema["$defs"]
+    parts["Connection"]["properties"]["app"]["enum"] = list(known_apps())
+    parts["StoreSettings"] = {
+        "anyOf": [{"type": "string", "minLength": 1}, parts["StoreSettings"]],
+        "description": parts["StoreSettings"]["description"],
+    }
+    return {"$schema": DIALECT, **_with_references(schema)}
+
+
+def _with_references(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_with_references(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    if part.get("type") not in ("integer", "boolean"):
+        return {key: _with_references(value) for key, value in part.items()}
+    kept = {key: part[key] for key in ("title", "description", "default") if key in part}
+    return {**kept, "anyOf": [{key: value for key, value in part.items() if key not in kept}, REFERENCE]}

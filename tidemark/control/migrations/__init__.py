@@ -1,0 +1,1 @@
+"""The steps that bring a control database of any age to the newest schema."""

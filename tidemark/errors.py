@@ -1,0 +1,134 @@
+"""Every error Tidemark raises on purpose.
+
+A message says what happened, to what, and what to do. It never carries a secret or a value of state.
+"""
+
+
+class TidemarkError(Exception):
+    """Anything that went wrong and has a name. The command line ends with exit code 1."""
+
+    exit_code = 1
+
+
+class UsageError(TidemarkError):
+    """The caller asked for something that cannot be: exit code 2."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """The configuration is wrong: file, line, what is allowed."""
+
+
+class UnknownConnection(UsageError):
+    """No connection of that name in the configuration."""
+
+
+class UnknownRun(UsageError):
+    """No run of that id in the history of the connection."""
+
+
+# --- the outside world -------------------------------------------------------------------------------------------------
+
+
+class SourceError(TidemarkError):
+    """A source could not be read."""
+
+
+class SourceUnreachable(SourceError):
+    """Nothing answers at the source's address."""
+
+
+class SourceRefused(SourceError):
+    """The source answered and refused the login."""
+
+
+class DuplicateName(SourceError):
+    """A source listed the same qualified name twice."""
+
+
+class ColumnBatchFailed(SourceError):
+    """A batch of columns could not be read, retries included."""
+
+
+class StoreError(TidemarkError):
+    """The object store failed."""
+
+
+class ObjectMissing(StoreError):
+    """There is no object of that name."""
+
+
+class ObjectChanged(StoreError):
+    """A conditional write lost: somebody else wrote the object first."""
+
+
+class OutcomeUnknown(StoreError):
+    """A conditional write got no answer and could not be read back: it may or may not have happened."""
+
+
+class StoreIgnoresConditions(StoreError):
+    """The S3 service accepts conditional writes and does not obey them."""
+
+
+class StoreFull(StoreError):
+    """No space left where the object store lives."""
+
+
+class ControlError(TidemarkError):
+    """The control database failed."""
+
+
+class ControlUnreachable(ControlError):
+    """The control database cannot be opened."""
+
+
+class ControlTooNew(ControlError):
+    """A newer version of Tidemark has migrated the control database."""
+
+
+class LakeError(TidemarkError):
+    """The lake failed."""
+
+
+class JavaMissing(TidemarkError):
+    """Spark needs Java 17 or later."""
+
+
+# --- state and marks ---------------------------------------------------------------------------------------------------
+
+
+class StateError(TidemarkError):
+    """State and mark do not agree, or a verification failed. Nothing was published."""
+
+
+class RunInProgress(StateError):
+    """Another run of the same subject holds the lease."""
+
+
+class LeaseLost(StateError):
+    """This run's lease was taken over while it was working; it publishes nothing more."""
+
+
+class LostRace(StateError):
+    """Another run published first; this one changed nothing."""
+
+
+class MarkMoved(StateError):
+    """The mark is not at the version it was read at."""
+
+
+class MarkerCorrupt(StateError):
+    """marker.txt is not one line of UTC ISO 8601."""
+
+
+class ChecksFailed(StateError):
+    """A check on the staged state failed: nothing was published, the marker did not move."""
+
+
+class TooManyRemoved(StateError):
+    """A run would remove more tables than the guard allows."""
+
+
+class PartialRun(StateError):
+    """An asset was asked for without what it needs from the same run."""

@@ -1,0 +1,173 @@
+"""The lake without Spark: where it is, and a second, independent reader of its tables (pyiceberg)."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from sqlalchemy import make_url
+from sqlalchemy.exc import OperationalError, ProgrammingError
+
+from tidemark.config import Config
+from tidemark.errors import LakeError
+
+CATALOG = "lake"
+MAIN = "main"
+
+# Keys of the summary of every snapshot that a run stages.
+RUN_ID = "tidemark.run-id"
+MARKER = "tidemark.marker"
+
+
+def branch_of(run_id: str) -> str:
+    """The branch on which a run stages."""
+    return "run_" + re.sub(r"[^A-Za-z0-9]", "_", run_id)
+
+
+@dataclass(frozen=True)
+class LakeSettings:
+    """Properties of an Iceberg catalogue, in Iceberg's own spelling; passed to Spark as they are."""
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def warehouse(self) -> str:
+        return self.properties.get("warehouse", "")
+
+    @property
+    def on_s3(self) -> bool:
+        return self.warehouse.startswith(("s3://", "s3a://"))
+
+    def for_python(self) -> dict[str, str]:
+        """The same catalogue as pyiceberg spells it."""
+        ours = {key: value for key, value in self.properties.items() if not key.startswith("jdbc.")}
+        ours.pop("io-impl", None)
+        if "client.region" in ours:
+            ours["s3.region"] = ours["client.region"]
+        if ours.get("type") == "jdbc":
+            ours["type"] = "sql"
+            ours["uri"] = sqlalchemy_url(self.properties)
+            # Iceberg's Java side makes and migrates these tables; two makers would race.
+            ours["init_catalog_tables"] = "false"
+        return ours
+
+
+def sqlalchemy_url(properties: Mapping[str, str]) -> str:
+    """A JDBC address with its user and password as one SQLAlchemy URL."""
+    uri = properties["uri"].removeprefix("jdbc:").partition("?")[0]
+    if uri.startswith("sqlite:"):
+        return "sqlite:///" + uri.removeprefix("sqlite:")
+    user, password = properties.get("jdbc.user"), properties.get("jdbc.password")
+    login = f"{user}:{password}@" if password else f"{user}@" if user else ""
+    return uri.replace("postgresql://", f"postgresql+psycopg://{login}")
+
+
+class LakeReader:
+    """Reads tables, snapshots and file lists straight from the lake's metadata; never writes."""
+
+    def __init__(self, settings: LakeSettings) -> None:
+        self.settings = settings
+        self._catalog: Catalog | None = None
+
+    def table(self, name: str) -> Table | None:
+        """The table as it is now, or None. Each call sees the newest metadata."""
+        try:
+            if self._catalog is None:
+                self._catalog = load_catalog(CATALOG, **self.settings.for_python())
+            return self._catalog.load_table(name)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        except (OperationalError, ProgrammingError) as error:
+            if is_missing_catalogue(error):
+                return None
+            raise LakeError(
+                f"the lake's catalogue database cannot be read: {error.orig.__class__.__name__}. Run `tidemark doctor`."
+            ) from error
+        except FileNotFoundError as error:
+            raise LakeError(
+                f"{name}: the lake lost the table's metadata file. Restore it, or drop the table to start over with a full run."
+            ) from error
+
+    def published(self, name: str) -> Snapshot | None:
+        table = self.table(name)
+        return table.current_snapshot() if table else None
+
+    def staged(self, name: str, run_id: str) -> Snapshot | None:
+        table = self.table(name)
+        return table.snapshot_by_name(branch_of(run_id)) if table else None
+
+    def branches(self, name: str) -> dict[str, int]:
+        table = self.table(name)
+        return {ref: at.snapshot_id for ref, at in table.refs().items() if ref != MAIN} if table else {}
+
+    def read(
+        self, name: str, snapshot: int, fields: Iterable[str], where: BooleanExpression | str | None = None
+    ) -> pa.Table:
+        table = self.table(name)
+        if table is None:
+            raise LakeError(f"{name}: no such table in the lake.")
+        if table.snapshot_by_id(snapshot) is None:
+            raise LakeError(f"{name}: snapshot {snapshot} is no longer kept; see `tidemark history`.")
+        scan = table.scan(
+            row_filter=AlwaysTrue() if where is None else where, selected_fields=tuple(fields), snapshot_id=snapshot
+        )
+        # pyiceberg returns large_string columns or plain ones depending on the files; readers here want one type.
+        return plain_strings(scan.to_arrow())
+
+    def rows(self, name: str, snapshot: int | None) -> int:
+        """How many rows a snapshot has, from its summary alone."""
+        table = self.table(name)
+        found = table.snapshot_by_id(snapshot) if table and snapshot is not None else None
+        summary = found.summary.additional_properties if found and found.summary else {}
+        return int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
+
+    def data_files(self, name: str, snapshot: int) -> dict[str, int]:
+        """Path and record count of every data file of a snapshot, deletes not subtracted."""
+        table = self.table(name)
+        if table is None:
+            raise LakeError(f"{name}: no such table in the lake.")
+        return {task.file.file_path: task.file.record_count for task in table.scan(snapshot_id=snapshot).plan_files()}
+
+
+def is_missing_catalogue(error: Any) -> bool:
+    """Before the first run there is no catalogue database, or no table in it."""
+    text = str(error.orig)
+    return "no such table" in text or "does not exist" in text or "unable to open database file" in text
+
+
+def plain_strings(table: pa.Table) -> pa.Table:
+    plain = [
+        pa.field(f.name, pa.string() if pa.types.is_large_string(f.type) else f.type, f.nullable) for f in table.schema
+    ]
+    return table.cast(pa.schema(plain))
+
+
+def lake_settings(config: Config) -> LakeSettings:
+    """The catalogue named under `lake:`, or the default one: in the control database's place, data below the store."""
+    if config.lake:
+        return LakeSettings({key: str(value) for key, value in config.lake.items()})
+    properties = {"type": "jdbc", "jdbc.schema-version": "V1", "warehouse": f"{config.store.url.rstrip('/')}/lake"}
+    properties |= _catalogue_address(config.control)
+    if config.store.url.startswith("s3://"):
+        properties |= {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.path-style-access": "true"}
+        properties |= {"s3.endpoint": config.store.endpoint} if config.store.endpoint else {}
+        properties |= {"client.region": config.store.region} if config.store.region else {}
+    return LakeSettings(properties)
+
+
+def _catalogue_address(control: str) -> dict[str, str]:
+    url = make_url(control)
+    if url.get_backend_name() == "sqlite":
+        # A file of its own: Spark's driver and ours would lock each other out of one.
+        path = Path(url.database or "control.db").with_name("lake.db")
+        return {"uri": f"jdbc:sqlite:{path}?busy_timeout=30000"}
+    place = f"{url.host or '127.0.0.1'}:{url.port or 5432}/{url.database}"
+    login = {"jdbc.user": url.username or "", "jdbc.password": url.password or ""}
+    return {"uri": f"jdbc:postgresql://{place}"} | {key: value for key, value in login.items() if value}
