@@ -2,11 +2,11 @@
 
 from dagster import Definitions, in_process_executor
 
-from platform_assets.catalog import assets, checks
+from platform_assets.catalog import assets, automation, checks
 from platform_assets.catalog.jobs import catalog_job
 from resources.catalog import CatalogResource, MarkerResource
 from resources.io_managers import ExtractsIOManager, JsonDiffIOManager, StagedStateIOManager
-from resources.platform import PlatformResource
+from resources.platform import PlatformResource, open_platform
 
 platform = PlatformResource()
 catalog = CatalogResource(platform=platform)
@@ -15,6 +15,8 @@ defs = Definitions(
     assets=[assets.listing, assets.columns, assets.current_state, assets.incremental_diff, assets.marker],
     asset_checks=[checks.state_checks, checks.diff_agrees_with_state],
     jobs=[catalog_job],
+    schedules=automation.schedules(open_platform(None).config),
+    sensors=[automation.connections_in_step, automation.sources_changed, automation.failure_told],
     # One process, one Spark session: a process per step would cost a new JVM each.
     executor=in_process_executor,
     resources={

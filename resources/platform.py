@@ -1,6 +1,5 @@
 """Tidemark's platform as a Dagster resource."""
 
-from functools import lru_cache
 from pathlib import Path
 
 from dagster import ConfigurableResource
@@ -11,12 +10,20 @@ from spark_code.platform import Platform
 from spark_code.session import prepare_environment
 from tidemark.config import load_config
 
+# One platform per configuration file and process: its Spark session and its database connections are shared.
+_opened: dict[Path, Platform] = {}
 
-@lru_cache(maxsize=8)
-def open_platform(path: str | None) -> Platform:
-    """One platform per configuration file and process: its Spark session and database connections are shared."""
+
+def open_platform(path: str | None = None) -> Platform:
     config = load_config(Path(path) if path else None)
-    return Platform(config, lazy_session)
+    found = _opened.get(config.path)
+    return found if found and found.config == config else share_platform(Platform(config, lazy_session))
+
+
+def share_platform(platform: Platform) -> Platform:
+    """From now on this is the platform of its configuration file."""
+    _opened[platform.config.path] = platform
+    return platform
 
 
 def lazy_session(settings: dict[str, str]) -> SparkSession:
@@ -26,8 +33,8 @@ def lazy_session(settings: dict[str, str]) -> SparkSession:
     return session
 
 
-class PlatformResource(ConfigurableResource[Platform]):
-    """The platform that `tidemark.yaml` describes. `config_path` empty: `TIDEMARK_CONFIG`, or the file in this folder."""
+class PlatformResource(ConfigurableResource["PlatformResource"]):
+    """The platform that `tidemark.yaml` describes. No path: `TIDEMARK_CONFIG`, or the file in this folder."""
 
     config_path: str = ""
 

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemark.errors import LakeError, LostRace
 from tidemark.faults import fault_point
 from tidemark.lake import CATALOG, MAIN, LakeReader, branch_of
+from tidemark.store import ObjectStore
 
 SUMMARY = "spark.sql.iceberg.snapshot-property"
 
@@ -95,3 +96,43 @@ class Lake:
         except PySparkException as refused:
             raise LakeError(f"{name}: snapshot {snapshot} cannot be made current; see `tidemark history`.") from refused
         fault_point("lake.after_rollback")
+
+    # --- upkeep ------------------------------------------------------------------------------------------------------
+
+    def compact(self, name: str, order: str, summary: Mapping[str, str]) -> dict[str, int]:
+        """Rewrites small files and applies deletes, keeping the order of rows by key."""
+        with self.summary(summary):
+            done = self.spark.sql(
+                f"CALL {CATALOG}.system.rewrite_data_files(table => '{name}', strategy => 'sort', sort_order => '{order}', "
+                "options => map('delete-file-threshold', '1', 'min-input-files', '2'))"
+            ).collect()[0]
+        rewritten, added = int(done["rewritten_data_files_count"]), int(done["added_data_files_count"])
+        return {"files rewritten": rewritten, "files written": added}
+
+    def forget(self, name: str, kept: set[int]) -> dict[str, int]:
+        """Expires every snapshot that is not to be kept, with the files only it refers to."""
+        table = self.reader.table(name)
+        gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept] if table else []
+        if gone:
+            ids = ", ".join(map(str, gone))
+            self.spark.sql(
+                f"CALL {CATALOG}.system.expire_snapshots(table => '{name}', snapshot_ids => array({ids}), "
+                "older_than => TIMESTAMP '1970-01-01 00:00:00', clean_expired_metadata => false)"
+            ).collect()
+        return {"snapshots forgotten": len(gone)}
+
+    def sweep(self, name: str, store: ObjectStore) -> int:
+        """Removes files below the table's folder that no snapshot refers to: what killed writers left.
+
+        Only for the holder of the lease of whatever writes this table: nobody else is writing then. A lake that is not
+        below the store is left to its own keeper.
+        """
+        table = self.reader.table(name)
+        location = table.location() if table else ""
+        if table is None or not location.startswith(f"{store.root}/"):
+            return 0
+        prefix = location.removeprefix(f"{store.root}/") + "/"
+        known = {path.removeprefix(f"{store.root}/") for path in self.reader.referenced(name)}
+        strays = [info.key for info in store.list(prefix) if info.key not in known]
+        store.delete(*strays)
+        return len(strays)

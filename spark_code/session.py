@@ -108,3 +108,15 @@ def start_session(config: dict[str, str]) -> SparkSession:
     for key, value in config.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def fetch_jars() -> None:
+    """Fetches every jar that some configuration may want, so that later starts need no network."""
+    everything = [ICEBERG, SQLITE, POSTGRESQL, ICEBERG_AWS]
+    jars = jar_config(everything, cache_folder())
+    if "spark.jars.packages" in jars:
+        start_session({"spark.master": "local[1]"} | DEFAULTS | jars).stop()
+
+
+if __name__ == "__main__":
+    fetch_jars()

@@ -121,6 +121,10 @@ class LakeReader:
         # pyiceberg returns large_string columns or plain ones depending on the files; readers here want one type.
         return plain_strings(scan.to_arrow())
 
+    def has_snapshot(self, name: str, snapshot: int) -> bool:
+        table = self.table(name)
+        return table is not None and table.snapshot_by_id(snapshot) is not None
+
     def rows(self, name: str, snapshot: int | None) -> int:
         """How many rows a snapshot has, from its summary alone."""
         table = self.table(name)
@@ -134,6 +138,26 @@ class LakeReader:
         if table is None:
             raise LakeError(f"{name}: no such table in the lake.")
         return {task.file.file_path: task.file.record_count for task in table.scan(snapshot_id=snapshot).plan_files()}
+
+    def referenced(self, name: str) -> set[str]:
+        """Every file that some snapshot of the table, or its metadata, still refers to."""
+        table = self.table(name)
+        if table is None:
+            return set()
+        files = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+        for snapshot in table.snapshots():
+            files.add(snapshot.manifest_list)
+            for manifest in snapshot.manifests(table.io):
+                if manifest.manifest_path not in files:
+                    files.add(manifest.manifest_path)
+                    entries = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+                    files |= {entry.data_file.file_path for entry in entries}
+        statistics = [*table.metadata.statistics, *table.metadata.partition_statistics]
+        return {plain_path(path) for path in files | {each.statistics_path for each in statistics}}
+
+
+def plain_path(path: str) -> str:
+    return path.removeprefix("file:").replace("//", "/", 1) if path.startswith("file:") else path
 
 
 def is_missing_catalogue(error: Any) -> bool:

@@ -2,12 +2,10 @@
 
 from dagster import AssetSelection, define_asset_job
 
-from partitions.catalog import connections
 from platform_assets.catalog.assets import GROUP
 
 catalog_job = define_asset_job(
     "catalog",
     selection=AssetSelection.groups(GROUP),
-    partitions_def=connections,
     description="List, read what changed, stage, check, publish, and move the marker of one connection.",
 )

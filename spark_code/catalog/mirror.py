@@ -1,17 +1,16 @@
 """Writes the JSON mirror from a snapshot: one Spark task a file, each reading only its range of keys."""
 
-import hashlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from spark_code.lake import Lake
+from spark_code.lines import write_lines
 from tidemark.catalog.chunks import ChunkFile, KeyCounts, place, touched
 from tidemark.catalog.layout import CatalogLayout
 from tidemark.catalog.mirror import Manifest, damaged_files, read_manifest, settle_file, stale_keys
@@ -70,10 +69,7 @@ class Mirror:
         if before is not None and changed is not None and not len(changed):
             return before.files
         keys = self.lake.reader.read(table, snapshot, ["kind", "unit_key"])
-        counts = {
-            kind: KeyCounts.of(keys["unit_key"].filter(pa.compute.equal(keys["kind"], kind)).to_numpy())
-            for kind in Kind
-        }
+        counts = {kind: KeyCounts.of(keys["unit_key"].filter(pc.equal(keys["kind"], kind)).to_numpy()) for kind in Kind}
         previous = before.files if before else []
         return [file for kind in Kind for file in place(kind, counts[kind], self.chunk_size, previous)]
 
@@ -128,26 +124,3 @@ def labelled(rows: DataFrame, run_id: str) -> DataFrame:
         .sortWithinPartitions("unit_key", "ordinal", "qualified_name")
         .select("line", "changed")
     )
-
-
-def write_lines(lines: DataFrame, store: ObjectStore, key: str) -> dict[str, int | str]:
-    """Writes the lines as one object from the task that holds them; returns what the manifest says of it."""
-
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        body, rows, changed = bytearray(), 0, 0
-        for batch in batches:
-            body += text_of(batch["line"])
-            rows += batch.num_rows
-            changed += pa.compute.sum(batch["changed"]).as_py() or 0
-        digest = hashlib.sha256(body).hexdigest()
-        store.put(key, memoryview(body))
-        yield pa.record_batch({"rows": [rows], "changed": [changed], "bytes": [len(body)], "sha256": [digest]})
-
-    row = lines.mapInArrow(write, "rows long, changed long, bytes long, sha256 string").collect()[0]
-    return dict(row.asDict())
-
-
-def text_of(lines: pa.Array) -> memoryview:
-    """The bytes of a string array, which lie one after the other already."""
-    offsets = np.frombuffer(lines.buffers()[1], dtype=np.int32)[lines.offset : lines.offset + len(lines) + 1]
-    return memoryview(lines.buffers()[2])[int(offsets[0]) : int(offsets[-1])] if len(lines) else memoryview(b"")

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
+from spark_code.catalog.marks import move_marker
 from spark_code.catalog.subject import CatalogSubject
-from tidemark.catalog.marker import format_marker
 from tidemark.catalog.mirror import damaged_files, read_manifest
 from tidemark.catalog.published import SYSTEM, Published
 from tidemark.control import RunRecord
-from tidemark.control.actor import actor
 from tidemark.errors import UnknownRun
 from tidemark.faults import fault_point
 from tidemark.lake import branch_of
@@ -25,8 +24,11 @@ class Recovery:
         subject.store.sweep()
         published = subject.published()
         self._finish_published(published)
-        for left in subject.control.runs.abandon_running(SYSTEM, subject.name, except_run_id=run_id):
+        killed = subject.control.runs.abandon_running(SYSTEM, subject.name, except_run_id=run_id)
+        for left in killed:
             self.undo(left)
+        if killed:
+            subject.lake.sweep(subject.layout.table, subject.store)
         self._repair_mirror(published)
 
     def _finish_published(self, published: Published) -> None:
@@ -36,20 +38,10 @@ class Recovery:
         if record is None or published.snapshot is None or published.recorded_marker is None:
             return
         manifest = subject.mirror.bring_to(subject.layout.table, published.snapshot, record.run_id, None)
-        marker, mark = subject.marker.read(), subject.control.marks.get(subject.mark)
-        text = format_marker(published.recorded_marker)
-        if mark is None or mark.run_id != record.run_id:
-            subject.control.marks.move(
-                subject.mark,
-                mark.version if mark else None,
-                text,
-                snapshot=published.snapshot,
-                run_id=record.run_id,
-                actor=actor(),
-                reason="finished after an interruption",
-            )
+        marker = subject.marker.read()
         if marker.moment is None or marker.moment < published.recorded_marker:
-            subject.marker.swap(marker, published.recorded_marker)
+            why = "finished after an interruption"
+            move_marker(subject, marker, published.recorded_marker, published.snapshot, record.run_id, why)
         plan = subject.load_plan(record.run_id)
         detail = {
             "labels": plan.counts,

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from spark_code.catalog.columns import ColumnReader, ColumnRequest, extract_columns
 from spark_code.catalog.diff import IncrementalDiff, incremental_diff
+from spark_code.catalog.marks import move_marker
 from spark_code.catalog.recovery import Recovery
 from spark_code.catalog.state import StagedState, StateMerge
 from spark_code.catalog.subject import CatalogSubject
@@ -26,10 +27,10 @@ from tidemark.catalog.packs.base import TableRef
 from tidemark.catalog.plan import RunPlan, fresh, labelled_units, unit_counts, unlisted_since
 from tidemark.catalog.published import SYSTEM, published_units
 from tidemark.catalog.rows import CARRIED, FRESH, Kind, Label
-from tidemark.control.actor import actor
 from tidemark.control.leases import Lease
 from tidemark.errors import ChecksFailed, PartialRun
 from tidemark.faults import fault_point
+from tidemark.progress import report
 
 UNIT_KINDS = (Kind.DATABASE, Kind.SCHEMA, Kind.TABLE)
 
@@ -66,6 +67,7 @@ class CatalogRun:
     def step(self, name: str) -> Iterator[None]:
         """Times a step and remembers its error, so that the ledger can name it."""
         started = time.monotonic()
+        report(name)
         try:
             yield
         except BaseException as error:
@@ -73,6 +75,7 @@ class CatalogRun:
             raise
         finally:
             self.seconds[name] = round(self.seconds.get(name, 0) + time.monotonic() - started, 3)
+            report(name, self.seconds[name])
 
     def end(self) -> None:
         """Gives the lease back. A run that did not publish leaves nothing but, if a check failed, its stage."""
@@ -148,13 +151,17 @@ class CatalogRun:
         """The checks of the staged state."""
         verification = Verification(self._evidence(staged, whole=whole))
         try:
-            return verification.results()
+            results = verification.results()
         finally:
             verification.close()
+        self._note(results)
+        return results
 
     def verify_diff(self, staged: StagedState) -> CheckResult:
         root = self.subject.layout.diff(self.run_id)
-        return diff_agrees_with_state(self._evidence(staged), self.subject.store, root)
+        result = diff_agrees_with_state(self._evidence(staged), self.subject.store, root)
+        self._note([result])
+        return result
 
     def _evidence(self, staged: StagedState, *, whole: bool = False) -> Evidence:
         if staged.current is None:
@@ -175,7 +182,8 @@ class CatalogRun:
     def publish(self, staged: StagedState) -> dict[str, Any]:
         """Verifies once more, publishes, mirrors, and moves the marker: what makes the run count."""
         with self.step("verify"):
-            self._require([*self.verify(staged), self.verify_diff(staged)])
+            if failed([*self.verify(staged), self.verify_diff(staged)]) and self._error:
+                raise self._error
         self._confirm()
         snapshot = staged.current
         assert snapshot is not None, "verified above"
@@ -196,30 +204,21 @@ class CatalogRun:
         Recovery(self.subject).tidy(self.run_id)
         return detail
 
-    def _require(self, results: list[CheckResult]) -> None:
+    def _note(self, results: list[CheckResult]) -> None:
+        """A failed check stops the Dagster run without an exception of ours: the ledger names it all the same."""
         wrong = failed(results)
         if wrong:
             told = "; ".join(f"{result.name}: {result.summary}" for result in wrong)
-            raise ChecksFailed(
+            self._error = ChecksFailed(
                 f"{self.plan.connection}: nothing was published and the marker did not move. {told}. "
                 f"`tidemark diff {self.plan.connection} --staged {self.run_id}` shows the stage."
             )
 
     def _move_marker(self, snapshot: int) -> None:
-        subject, plan = self.subject, self.plan
-        mark = subject.control.marks.get(subject.mark)
-        text = format_marker(plan.next_marker)
-        subject.control.marks.move(
-            subject.mark,
-            mark.version if mark else None,
-            text,
-            snapshot=snapshot,
-            run_id=self.run_id,
-            actor=actor(),
-            reason=f"{plan.mode} run: {plan.reason}",
-        )
-        fault_point("run.before_marker")
-        subject.marker.swap(Marker(None, plan.marker_etag), plan.next_marker)
+        plan = self.plan
+        read = Marker(None, plan.marker_etag)
+        reason = f"{plan.mode} run: {plan.reason}"
+        move_marker(self.subject, read, plan.next_marker, snapshot, self.run_id, reason)
 
     def _detail(self, staged: StagedState, counts: dict[str, int]) -> dict[str, Any]:
         scope, plan = self.subject.scope, self.plan

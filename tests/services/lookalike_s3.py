@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from xml.etree import ElementTree
 
-
 ALL_CONDITIONS = frozenset({"if-none-match", "if-match", "if-match of nothing"})
 
 

@@ -100,12 +100,12 @@ class Verification:
 
     def _keep(self, name: str, rows: pa.Table, fields: str, tail: str = "") -> None:
         self._db.register("arrived", rows)
-        self._db.execute(f"CREATE TABLE {name} AS SELECT {fields} FROM arrived {tail}")  # noqa: S608
+        self._db.execute(f"CREATE TABLE {name} AS SELECT {fields} FROM arrived {tail}")
         self._db.unregister("arrived")
 
     def _verdict(self, name: str, faults: str, good: str, bad: str, **facts: Any) -> CheckResult:
         """Passed when the query finds nothing; its first rows are the examples."""
-        found = self._db.execute(f"SELECT * FROM ({faults}) ORDER BY ALL").fetchall()  # noqa: S608
+        found = self._db.execute(f"SELECT * FROM ({faults}) ORDER BY ALL").fetchall()
         summary = good if not found else bad.format(n=len(found))
         examples = [" · ".join(str(value) for value in row) for row in found[:FIRST]]
         return CheckResult(name, not found, summary, {"faults": len(found), "first": examples} | facts)
@@ -162,7 +162,7 @@ class Verification:
         new = e.reader.data_files(e.table, e.staged)
         added = sum(count for path, count in new.items() if path not in old)
         ours = self._one("SELECT count(*) FROM fresh") + self._one(
-            f"SELECT count(*) FROM after_units WHERE run_id = '{e.run_id}'"  # noqa: S608
+            f"SELECT count(*) FROM after_units WHERE run_id = '{e.run_id}'"
         )
         facts = {
             "files before": len(old),

@@ -56,7 +56,7 @@ def place(kind: Kind, counts: KeyCounts, chunk_size: int, previous: list[ChunkFi
     """
     files = sorted((file for file in previous if file.kind == kind), key=lambda file: file.first_key)
     if not files:
-        files = [ChunkFile(kind=kind, number=0, first_key=LOWEST)] if counts.total else []
+        files = [ChunkFile(kind=kind, number=0, first_key=LOWEST)]
     placed: list[ChunkFile] = []
     next_number = max((file.number for file in files), default=-1) + 1
     ends = [*(file.first_key for file in files[1:]), None]
@@ -65,7 +65,8 @@ def place(kind: Kind, counts: KeyCounts, chunk_size: int, previous: list[ChunkFi
         last = len(counts.keys) if end is None else np.searchsorted(counts.keys, end)
         within = counts.counts[first:last]
         # A new file is filled; one that overflowed is halved, so that both parts have room to grow.
-        limit = chunk_size if within.sum() <= chunk_size or not file.rows else max(chunk_size // 2, 1)
+        total = int(within.sum())
+        limit = min(chunk_size, -(-total // 2)) if file.rows and total > chunk_size else chunk_size
         for index, (at, rows) in enumerate(_cut(within, limit)):
             if index == 0:
                 placed.append(file if rows == file.rows else file.model_copy(update={"rows": rows, "sha256": ""}))

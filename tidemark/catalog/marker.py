@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from tidemark.errors import MarkerCorrupt, ObjectChanged, LostRace
+from tidemark.errors import LostRace, MarkerCorrupt, ObjectChanged
 from tidemark.faults import fault_point
 from tidemark.store import ObjectStore
 

@@ -68,7 +68,7 @@ class LocalStore(ObjectStore):
         with self._named_errors("write", path), self._temporary(path, body) as (temporary, etag):
             try:
                 # A hard link appears at once with its full content, and never over another file.
-                os.replace(temporary, path)
+                os.link(temporary, path)
             except FileExistsError:
                 if os.path.isdir(path):
                     raise

@@ -62,6 +62,14 @@ def test_a_lease_is_held_inside_the_block_and_free_after_it(control):
         assert lease.token == 2
 
 
+def test_a_lease_that_was_given_back_confirms_nothing(control):
+    with control.leases.hold(SHOP, "r1") as lease:
+        pass
+    with pytest.raises(LeaseLost):
+        lease.confirm()
+    assert row(control).expires_at is None
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
 def test_a_lease_is_free_after_any_way_out(control, error):
     with pytest.raises(error), control.leases.hold(SHOP, "r1"):

@@ -4,6 +4,7 @@ import fcntl
 import os
 import stat
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -110,9 +111,21 @@ def test_temporary_files_and_the_lock_are_not_listed(local: LocalStore) -> None:
     assert [info.key for info in local.list("")] == ["a/b"]
 
 
-def test_the_etag_changes_with_every_rewrite_of_the_same_content(local: LocalStore) -> None:
-    etags = [local.put("mark", b"same") for _ in range(200)]
-    assert len(set(etags)) == 200
+def test_the_etag_changes_with_every_rewrite_of_the_same_content(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without waiting for the disk many rewrites fall into one tick of the kernel's clock, and inodes come round again.
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    etags = [local.put("mark", b"same") for _ in range(500)]
+    assert len(set(etags)) == 500
+
+
+def test_the_time_in_the_etag_is_not_left_to_the_kernels_coarse_clock(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_123_456_789)
+    etag = local.put("mark", b"1")
+    assert etag.split("-")[0] == f"{1_700_000_000_123_456_789:x}"
 
 
 def test_a_plain_put_waits_for_a_put_if_unchanged_in_progress(local: LocalStore) -> None:

@@ -3,6 +3,8 @@
 from psycopg.sql import SQL
 
 # One message opens the snapshot and fixes every setting that shows in printed types, defaults and view definitions.
+# Catalogues often have no statistics, least of all after a big migration: left to guess, the planner took 170 s where
+# hashing takes 2. Nested loops are for a few tables.
 OPEN = SQL("""
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SET LOCAL search_path = '';
@@ -14,7 +16,8 @@ SET LOCAL extra_float_digits = 1;
 SET LOCAL quote_all_identifiers = off;
 SET LOCAL lock_timeout = {lock_timeout};
 SET LOCAL work_mem = '64MB';
-SET LOCAL enable_nestloop = off;
+SET LOCAL enable_sort = off;
+SET LOCAL enable_nestloop = {nested_loops};
 SET LOCAL jit = off""")
 
 DATABASE = SQL("""
@@ -54,26 +57,24 @@ JOIN pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = asked.schema"""
 # The one definition of a column's facts. `columns` reads these rows, `listing` hashes the very same.
 COLUMNS = SQL("""
 WITH chosen AS MATERIALIZED ({chosen}),
-key AS (
-    SELECT p.conrelid, k.attnum, k.position
-    FROM chosen
-    JOIN pg_constraint AS p ON p.conrelid = chosen.oid AND p.contype = 'p'
-    CROSS JOIN unnest(p.conkey) WITH ORDINALITY AS k (attnum, position)
-),
-reference AS (
-    SELECT f.conrelid, k.attnum,
-           array_agg(DISTINCT ARRAY[current_database()::text, n.nspname::text, t.relname::text, a.attname::text])
-               AS targets
+pointer AS MATERIALIZED (
+    SELECT f.conrelid AS oid, k.attnum, f.confrelid AS target_oid, k.target_attnum
     FROM chosen
     JOIN pg_constraint AS f ON f.conrelid = chosen.oid AND f.contype = 'f'
-    CROSS JOIN unnest(f.conkey, f.confkey) AS k (attnum, target)
-    JOIN pg_class AS t ON t.oid = f.confrelid
-    JOIN pg_namespace AS n ON n.oid = t.relnamespace
-    JOIN pg_attribute AS a ON a.attrelid = f.confrelid AND a.attnum = k.target
     -- A key to a partitioned table is recorded once more for every partition: those are not of the user's making.
     LEFT JOIN pg_constraint AS whole ON whole.oid = f.conparentid AND whole.conrelid = f.conrelid
+    CROSS JOIN unnest(f.conkey, f.confkey) AS k (attnum, target_attnum)
     WHERE whole.oid IS NULL
-    GROUP BY f.conrelid, k.attnum
+),
+reference AS (
+    SELECT pointer.oid, pointer.attnum,
+           array_agg(DISTINCT ARRAY[current_database()::text, n.nspname::text, t.relname::text, a.attname::text])
+               AS targets
+    FROM pointer
+    JOIN pg_class AS t ON t.oid = pointer.target_oid
+    JOIN pg_namespace AS n ON n.oid = t.relnamespace
+    JOIN pg_attribute AS a ON a.attrelid = pointer.target_oid AND a.attnum = pointer.target_attnum
+    GROUP BY pointer.oid, pointer.attnum
 ),
 fact AS (
     SELECT a.attrelid AS oid, a.attname::text AS name, a.attnum::int AS ordinal,
@@ -94,14 +95,15 @@ fact AS (
                 WHEN a.attgenerated = 's' THEN 'GENERATED ALWAYS AS (' || pg_get_expr(d.adbin, d.adrelid) || ') STORED'
                 WHEN a.attgenerated = 'v' THEN 'GENERATED ALWAYS AS (' || pg_get_expr(d.adbin, d.adrelid) || ') VIRTUAL'
                 ELSE pg_get_expr(d.adbin, d.adrelid) END AS default_value,
-           s.description AS comment, key.position::int AS primary_key, reference.targets AS foreign_keys
+           s.description AS comment, array_position(p.conkey, a.attnum) AS primary_key,
+           reference.targets AS foreign_keys
     FROM chosen
+    LEFT JOIN pg_constraint AS p ON p.conrelid = chosen.oid AND p.contype = 'p'
     JOIN pg_attribute AS a ON a.attrelid = chosen.oid AND a.attnum > 0 AND NOT a.attisdropped
     LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     LEFT JOIN pg_description AS s
            ON s.objoid = a.attrelid AND s.objsubid = a.attnum AND s.classoid = 'pg_class'::regclass
-    LEFT JOIN key ON key.conrelid = a.attrelid AND key.attnum = a.attnum
-    LEFT JOIN reference ON reference.conrelid = a.attrelid AND reference.attnum = a.attnum
+    LEFT JOIN reference ON reference.oid = a.attrelid AND reference.attnum = a.attnum
 )""")
 
 # A table without columns still gives a row: it is there.
@@ -111,14 +113,14 @@ SELECT chosen.oid::text, fact.name, fact.ordinal, fact.data_type, fact.length, f
        fact.nullable, fact.default_value, fact.comment, fact.primary_key, fact.foreign_keys
 FROM chosen LEFT JOIN fact ON fact.oid = chosen.oid""")
 
-# A row as text keeps NULL and '' apart. Rows cannot cancel each other out: their ordinals differ.
+# Rows cannot cancel each other out: their ordinals differ. The outer hash mixes what the hash of a record only adds up.
 TABLES = SQL("""
 {columns},
 columns_digest AS (
     SELECT fact.oid, count(*) AS column_count,
-           bit_xor(hashtextextended(
+           bit_xor(hashint8extended(hash_record_extended(
                ROW(fact.name, fact.ordinal, fact.data_type, fact.length, fact.precision, fact.scale, fact.nullable,
-                   fact.default_value, fact.comment, fact.primary_key, fact.foreign_keys)::text, 0)) AS hash
+                   fact.default_value, fact.comment, fact.primary_key, fact.foreign_keys), 0), 0)) AS hash
     FROM fact GROUP BY fact.oid
 ),
 shown AS MATERIALIZED (

@@ -31,6 +31,8 @@ Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 OLDEST_VERSION = 140000
 CONNECT_SECONDS = 10
 ATTEMPTS = 3
+# Up to so many tables are read by index; beyond that whole catalogues are hashed.
+FEW = 100
 # The functions that print expressions look at the catalogue of this moment, not of our snapshot, and fail like this
 # when an object went in between.
 VANISHED = (errors.InternalError_, errors.UndefinedTable, errors.UndefinedObject, errors.UndefinedColumn)
@@ -60,15 +62,14 @@ class PostgresqlPack(SourcePack):
             "schemas": [table.schema for table in tables],
             "names": [table.name for table in tables],
         }
-        found: dict[str, list[ColumnFacts]] = {}
-        for oid, *facts, targets in self._in_snapshot(lambda cursor: cursor.execute(query, asked).fetchall()):
-            columns = found.setdefault(oid, [])
-            if facts[0] is not None:
-                columns.append(ColumnFacts(*(*facts, tuple(map(tuple, targets or ())))))
-        for columns in found.values():
-            columns.sort(key=lambda column: column.ordinal)
+        rows = self._in_snapshot(lambda cursor: cursor.execute(query, asked).fetchall(), few=len(tables) <= FEW)
+        found: dict[str, list[tuple[Any, ...]]] = {}
+        for oid, *facts in rows:
+            # A table without columns comes as one row of nothing.
+            found.setdefault(oid, []).extend([tuple(facts)] if facts[0] is not None else [])
         for table in tables:
-            yield table, found.get(table.object_id)
+            facts_of = found.get(table.object_id)
+            yield table, None if facts_of is None else [_column(*facts) for facts in sorted(facts_of, key=_ordinal)]
 
     def fingerprint(self, scope: Scope) -> str:
         query = queries.FINGERPRINT.format(tables=_tables(), database=queries.DATABASE, schemas=queries.SCHEMAS)
@@ -96,23 +97,25 @@ class PostgresqlPack(SourcePack):
             tables=tuple(tables),
         )
 
-    def _in_snapshot(self, read: Callable[[Cursor], T]) -> T:
+    def _in_snapshot(self, read: Callable[[Cursor], T], few: bool = False) -> T:
         """Reads in one snapshot, and once more in a new one if an object went away under the reading."""
         for _ in range(ATTEMPTS - 1):
             try:
-                return self._read_once(read)
+                return self._read_once(read, few)
             except VANISHED:
                 continue
         try:
-            return self._read_once(read)
+            return self._read_once(read, few)
         except VANISHED as error:
             raise SourceError(f"{self.target}: {_said(error, self.url)}") from None
 
-    def _read_once(self, read: Callable[[Cursor], T]) -> T:
+    def _read_once(self, read: Callable[[Cursor], T], few: bool) -> T:
         # Closing ends the transaction: it read only, so there is nothing to commit.
         with closing(self._connect()) as connection:
             try:
-                connection.execute(queries.OPEN.format(lock_timeout=Quoted(self.lock_timeout)))
+                connection.execute(
+                    queries.OPEN.format(lock_timeout=Quoted(self.lock_timeout), nested_loops=Quoted(few))
+                )
                 return read(connection.cursor())
             except VANISHED:
                 raise
@@ -190,6 +193,15 @@ def _like(pattern: str) -> str:
     for sign in ("\\", "%", "_"):
         pattern = pattern.replace(sign, "\\" + sign)
     return pattern.replace("*", "%").replace("?", "_")
+
+
+def _ordinal(facts: tuple[Any, ...]) -> int:
+    return int(facts[1])
+
+
+def _column(*facts: Any) -> ColumnFacts:
+    *plain, targets = facts
+    return ColumnFacts(*(*plain, tuple(map(tuple, targets or ()))))
 
 
 def _tables() -> Composed:

@@ -1,0 +1,53 @@
+# Tidemark: `make help` lists every command.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help setup run ui test check format bench-catalog lock clean
+
+help:  ## List these commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+# The environment is made anew when the locked dependencies change. pip installs uv, whose hash is locked too; uv the rest.
+.venv/.ready: requirements.lock requirements-uv.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidemark needs Python 3.11 or later (PYTHON=…)"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing the locked dependencies …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.lock
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m spark_code.session
+	@touch $@
+
+setup: .venv/.ready  ## Environment .venv with the command .venv/bin/tidemark, Java and Spark's jars
+
+run: setup  ## The demo: a shop in PostgreSQL, a full run, a migration, an incremental run, the diff
+	@$(BIN)/python -m demo
+
+ui: setup  ## Dagster's web UI with all runs
+	@$(BIN)/python -m demo --ui
+
+test: setup check  ## Everything: checks, unit tests, Spark, servers, faults, browser
+	@$(BIN)/pytest -m "not fast" -q
+
+check: setup  ## Format, lint, types, import direction, fast tests: under two minutes
+	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache | tail -n 3
+	@$(BIN)/pytest -m fast -q
+
+format: setup  ## Format the code and mend what can be mended
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+bench-catalog: setup  ## The catalogue's performance figures, as a table
+	@$(BIN)/python -m benchmarks.catalog
+
+lock: setup  ## Lock the dependencies of pyproject.toml anew
+	@$(BIN)/uv pip compile --quiet --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-header \
+	  --extra java --extra demo --extra dev -o requirements.lock pyproject.toml
+	@grep -A 100 '^uv==' requirements.lock | awk 'NR > 1 && /^[a-z]/ {exit} /^ +#/ {next} {print}' > requirements-uv.lock
+
+clean:  ## Remove the environment and the demo's state
+	@rm -rf .venv .tidemark

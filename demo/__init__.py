@@ -1,0 +1,1 @@
+"""The demo behind `make run`: a small shop in PostgreSQL that changes a little every time."""

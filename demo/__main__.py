@@ -1,0 +1,104 @@
+"""`make run`: a full run, a migration, an incremental run; run again, it goes on from where it was."""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import psycopg
+from rich.console import Console
+
+from demo.migration import migration
+from demo.postgres import postgres
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+DATABASE = "shop"
+console = Console(highlight=False, soft_wrap=True)
+
+
+def home() -> Path:
+    """Where the shop's data live. PostgreSQL refuses to run as root: its own user must be able to get there."""
+    if os.geteuid() == 0:
+        return Path("/var/tmp") / f"tidemark-demo-{sha256(str(ROOT).encode()).hexdigest()[:8]}"  # noqa: S108
+    return ROOT / ".tidemark" / "demo"
+
+
+@contextmanager
+def shop() -> Iterator[str]:
+    """The shop's URL while its server runs."""
+    folder = home()
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
+    with postgres(folder) as server:
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
+            if not known:
+                connection.execute(f"CREATE DATABASE {DATABASE}")
+        url = server.url(DATABASE)
+        if not known:
+            with psycopg.connect(url) as connection:
+                connection.execute((HERE / "shop.sql").read_bytes())
+        yield url
+
+
+def next_migration(url: str) -> list[str]:
+    """Applies the next migration in one transaction; how far it got is kept in the database's own comment."""
+    with psycopg.connect(url) as connection:
+        told = connection.execute("SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s", [DATABASE])
+        row = told.fetchone()
+        step = int((row[0] if row and row[0] else "step 0").rpartition(" ")[2]) + 1
+        statements = migration(step)
+        for statement in statements:
+            connection.execute(statement.encode())
+        connection.execute(f"COMMENT ON DATABASE {DATABASE} IS 'The demo shop, step {step}'".encode())
+    return statements
+
+
+def tell() -> None:
+    from platform_assets.catalog.commands import diff, print_run, run
+    from platform_assets.catalog.launch import launch
+    from platform_assets.instance import open_instance
+    from tidemark.config import load_config
+
+    del run
+    config = load_config(ROOT / "tidemark.yaml")
+    with shop() as url, open_instance(config) as instance:
+        os.environ["SHOP_URL"] = url
+        console.rule("1. bring the catalogue up to date")
+        print_run("shop", launch(config, instance, "shop", full=False, allow_removals=False))
+        console.rule("2. the shop's developers migrate")
+        for statement in next_migration(url):
+            console.print(f"   {statement}", markup=False)
+        console.rule("3. read only what changed")
+        print_run("shop", launch(config, instance, "shop", full=False, allow_removals=False))
+        console.rule("4. what is different now")
+        diff("shop", "latest~1", "latest", config=config.path)
+    store = config.store.folder
+    console.print("\nWhere to look next:")
+    console.print("  make ui                                        the assets, their checks and these runs in Dagster")
+    console.print("  make run                                       again: the shop changes, only the change is read")
+    console.print(f"  {store}/persistent-artifacts/…                 marker.txt, current-state/, runs/*/incremental-diff/")
+    console.print("  .venv/bin/tidemark --help                      history, state, diff, check, rollback, …")
+
+
+def open_ui() -> int:
+    with shop() as url:
+        command = [str(Path(sys.executable).with_name("tidemark")), "ui", "--config", str(ROOT / "tidemark.yaml")]
+        process = subprocess.Popen(command, env=os.environ | {"SHOP_URL": url})
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            return process.wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m demo")
+    parser.add_argument("--ui", action="store_true", help="open the web UI instead")
+    sys.exit(open_ui() if parser.parse_args().ui else tell())

@@ -1,0 +1,136 @@
+"""Schedules, sensors: when the catalogue runs by itself, and who is told when it fails."""
+
+import smtplib
+from collections.abc import Iterator
+from email.message import EmailMessage
+
+from dagster import (
+    DefaultScheduleStatus,
+    RunFailureSensorContext,
+    RunRequest,
+    ScheduleDefinition,
+    SensorEvaluationContext,
+    SensorResult,
+    SkipReason,
+    run_failure_sensor,
+    schedule,
+    sensor,
+)
+
+from partitions.catalog import connections
+from platform_assets.catalog.jobs import catalog_job
+from resources.catalog import CatalogResource
+from tidemark.config import Config, EmailSettings
+from tidemark.errors import TidemarkError
+
+SENDING_SECONDS = 30
+
+
+@sensor(
+    minimum_interval_seconds=30, description="Keeps the partitions in step with the connections of the configuration."
+)
+def connections_in_step(context: SensorEvaluationContext, catalog: CatalogResource) -> SensorResult:
+    wanted = set(catalog.platform.platform.config.connections)
+    known = set(context.instance.get_dynamic_partitions(str(connections.name)))
+    requests = []
+    if wanted - known:
+        requests.append(connections.build_add_request(sorted(wanted - known)))
+    if known - wanted:
+        requests.append(connections.build_delete_request(sorted(known - wanted)))
+    return SensorResult(dynamic_partitions_requests=requests, skip_reason=None if requests else "in step")
+
+
+@sensor(job=catalog_job, minimum_interval_seconds=60, description="Starts a run when a source's own signal moved.")
+def sources_changed(context: SensorEvaluationContext, catalog: CatalogResource) -> Iterator[RunRequest | SkipReason]:
+    """Asks every source for its fingerprint, one statement each, and remembers what it said."""
+    seen = decode(context.cursor)
+    told: dict[str, str] = {}
+    for name in context.instance.get_dynamic_partitions(str(connections.name)):
+        try:
+            subject = catalog.subject(name)
+            told[name] = subject.pack.fingerprint(subject.scope)
+        except TidemarkError as error:
+            # A source that is away is no reason to forget what it said, nor to stop looking at the others.
+            context.log.warning(f"{name}: {type(error).__name__}: {error}")
+            if name in seen:
+                told[name] = seen[name]
+            continue
+        if told[name] != seen.get(name):
+            yield RunRequest(run_key=f"{name}:{told[name]}", partition_key=name, tags={"tidemark/started-by": "sensor"})
+    context.update_cursor(encode(told))
+    if told == seen:
+        yield SkipReason("no source changed")
+
+
+def encode(told: dict[str, str]) -> str:
+    return "\n".join(f"{name}={fingerprint}" for name, fingerprint in sorted(told.items()))
+
+
+def decode(cursor: str | None) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in (cursor or "").splitlines())
+
+
+def schedules(config: Config) -> list[ScheduleDefinition]:
+    """One schedule per connection that has one."""
+    return [scheduled(name, each.schedule) for name, each in config.connections.items() if each.schedule]
+
+
+def scheduled(connection: str, cron: str) -> ScheduleDefinition:
+    plain = "".join(c if c.isalnum() else "_" for c in connection)
+
+    @schedule(
+        job=catalog_job,
+        cron_schedule=cron,
+        execution_timezone="UTC",
+        name=f"catalog_{plain}",
+        description=f"Brings {connection} up to date.",
+        default_status=DefaultScheduleStatus.STOPPED,
+    )
+    def at_its_time() -> RunRequest:
+        return RunRequest(partition_key=connection, tags={"tidemark/started-by": "schedule"})
+
+    return at_its_time
+
+
+@run_failure_sensor(description="Sends an e-mail when a run fails. Needs `email:` in the configuration.")
+def failure_told(context: RunFailureSensorContext, catalog: CatalogResource) -> SkipReason | None:
+    settings = catalog.platform.platform.config.email
+    if settings is None:
+        return SkipReason("no `email:` in the configuration")
+    connection = context.dagster_run.tags.get("dagster/partition", "")
+    send(
+        settings,
+        failure_message(settings, context.dagster_run.job_name, connection, context.dagster_run.run_id, cause(context)),
+    )
+    return None
+
+
+def cause(context: RunFailureSensorContext) -> str:
+    """The named error at the bottom of the failure; only its own words, which hold no secret and no state."""
+    for event in context.get_step_failure_events():
+        error = event.step_failure_data.error
+        while error and error.cause:
+            error = error.cause
+        if error:
+            return error.message.strip()
+    return context.failure_event.message or "unknown"
+
+
+def failure_message(settings: EmailSettings, job: str, connection: str, run_id: str, why: str) -> EmailMessage:
+    message = EmailMessage()
+    message["From"], message["To"] = settings.sender, ", ".join(settings.to)
+    message["Subject"] = f"Tidemark: {job} of {connection} failed"
+    message.set_content(
+        f"Run {run_id} of {connection} failed:\n\n    {why}\n\n"
+        f"Nothing was published and the marker did not move.\n`tidemark history {connection}` shows its runs.\n"
+    )
+    return message
+
+
+def send(settings: EmailSettings, message: EmailMessage) -> None:
+    with smtplib.SMTP(settings.host, settings.port, timeout=SENDING_SECONDS) as server:
+        if settings.starttls:
+            server.starttls()
+        if settings.username and settings.password:
+            server.login(settings.username, settings.password.get_secret_value())
+        server.send_message(message)

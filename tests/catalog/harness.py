@@ -1,0 +1,199 @@
+"""A catalogue in a test: a configuration, a source, and the verbs that a user has."""
+
+import json
+import sqlite3
+import threading
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from dagster import DagsterInstance, ExecuteInProcessResult
+from pyspark.sql import SparkSession
+
+from partitions.catalog import connections
+from platform_assets.catalog.launch import run_config
+from resources.platform import share_platform
+from spark_code.catalog.subject import CatalogSubject
+from spark_code.platform import Platform
+from spark_code.session import ICEBERG_AWS, POSTGRESQL, coordinates, jar_config, cache_folder, start_session
+from tidemark.catalog.rows import Kind
+from tidemark.catalog.states import entities
+from tidemark.config import load_config
+from tidemark.control import RunRecord
+
+
+class SparkForTests:
+    """One JVM for the whole process; every platform gets a session of its own in it, with its own lake."""
+
+    def __init__(self) -> None:
+        self._base: SparkSession | None = None
+        self._starting = threading.Lock()
+
+    def __call__(self, settings: dict[str, str]) -> SparkSession:
+        with self._starting:
+            if self._base is None:
+                self._base = start_session(settings | all_jars(settings) | {"spark.driver.memory": "1500m"})
+        session = self._base.newSession()
+        for key, value in settings.items():
+            if key.startswith("spark.sql.catalog.lake"):
+                session.conf.set(key, value)
+        return session
+
+    def stop(self) -> None:
+        if self._base is not None:
+            self._base.stop()
+
+
+def all_jars(settings: dict[str, str]) -> dict[str, str]:
+    """Jars for every lake a test may want: jars cannot be added to a running JVM's Iceberg."""
+    from tidemark.lake import LakeSettings
+
+    wanted = coordinates(LakeSettings({"uri": "jdbc:sqlite:"}))
+    return jar_config([*wanted, POSTGRESQL, ICEBERG_AWS], cache_folder())
+
+
+@dataclass
+class Catalog:
+    """One connection called `shop`."""
+
+    folder: Path
+    platform: Platform
+    source: Any
+    instance: DagsterInstance = field(default_factory=DagsterInstance.ephemeral)
+    name: str = "shop"
+
+    @classmethod
+    def make(
+        cls, folder: Path, spark: SparkForTests, source: Any, connection: dict[str, Any], **config: Any
+    ) -> "Catalog":
+        folder.mkdir(parents=True, exist_ok=True)
+        document = {
+            "store": str(folder / "store"),
+            "connections": {"shop": {"id": "1700000000", "incremental-extraction": True, **connection}},
+            **config,
+        }
+        path = folder / "tidemark.yaml"
+        path.write_text(yaml.safe_dump(document))
+        platform = share_platform(Platform(load_config(path), spark))
+        return cls(folder, platform, source)
+
+    @classmethod
+    def of_sqlite(cls, folder: Path, spark: SparkForTests, **connection: Any) -> "Catalog":
+        source = SqliteSource(folder / "shop.db")
+        return cls.make(folder, spark, source, {"app": "sqlite", "url": source.url, **connection})
+
+    @property
+    def subject(self) -> CatalogSubject:
+        return CatalogSubject(self.platform, self.platform.config.connection(self.name))
+
+    # --- verbs -------------------------------------------------------------------------------------------------------
+
+    def attempt(self, *, full: bool = False, allow_removals: bool = False, **options: Any) -> ExecuteInProcessResult:
+        """Runs the job; what went wrong is in the result."""
+        import os
+
+        from platform_assets.definitions import defs
+
+        os.environ["TIDEMARK_CONFIG"] = str(self.platform.config.path)
+        self.instance.add_dynamic_partitions(str(connections.name), [self.name])
+        return defs.resolve_job_def("catalog").execute_in_process(
+            instance=self.instance,
+            partition_key=self.name,
+            run_config=run_config(full=full, allow_removals=allow_removals, quiet=True),
+            **{"raise_on_error": False, **options},
+        )
+
+    def run(self, **options: Any) -> RunRecord:
+        """Runs the job, which must succeed, and returns its row of the ledger."""
+        result = self.attempt(raise_on_error=True, **options)
+        return self.subject.control.runs.find("catalog", self.subject.name, result.run_id)
+
+    def state(self, kind: Kind | None = None) -> list[dict[str, Any]]:
+        """The published entities, sorted by name."""
+        published = self.subject.published()
+        assert published.snapshot is not None
+        run_id = published.last_run.run_id if published.last_run else published.run_id or ""
+        lines = entities(self.platform.lake.reader, self.subject.layout.table, published.snapshot, run_id, kind)
+        return [json.loads(line) for line in lines]
+
+    def unlabelled(self) -> list[dict[str, Any]]:
+        """The published entities without their labels: what must not depend on how the state was arrived at."""
+        state = self.state()
+        for entity in state:
+            del entity["attributes"]["incremental_state"]
+        return state
+
+    def labels(self) -> dict[str, str]:
+        """Label of every published table, by its plain name."""
+        return {e["attributes"]["name"]: e["attributes"]["incremental_state"] for e in self.state(Kind.TABLE)}
+
+    def columns_of(self, table: str) -> list[str]:
+        """Names of a table's columns, in their order."""
+        found = [e["attributes"] for e in self.state(Kind.COLUMN) if e["attributes"]["tableName"] == table]
+        return [column["name"] for column in sorted(found, key=lambda column: column["order"])]
+
+    def configure(self, **connection: Any) -> None:
+        """Changes the connection's settings for the runs that follow."""
+        path = self.platform.config.path
+        document = yaml.safe_load(path.read_text())
+        document["connections"][self.name] |= {key.replace("_", "-"): value for key, value in connection.items()}
+        path.write_text(yaml.safe_dump(document))
+        self.platform = share_platform(replace(self.platform, config=load_config(path)))
+
+    def diff(self, run_id: str) -> dict[str, list[str]]:
+        """Names of the entities in the diff of a run, by folder (and kind, below `delete`)."""
+        store, root = self.platform.store, self.subject.layout.diff(run_id)
+        found: dict[str, list[str]] = {}
+        for info in store.list(root + "/"):
+            path = info.key.removeprefix(root + "/")
+            if path == "metadata.json":
+                continue
+            folder, _, file = path.partition("/")
+            kind = f"{folder}/{file.rpartition('_')[0]}" if folder == "delete" else folder
+            names = [json.loads(line)["attributes"]["name"] for line in store.read(info.key).splitlines()]
+            found.setdefault(kind, []).extend(names)
+        return found
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def mirror(self) -> list[dict[str, Any]]:
+        """Every entity of the JSON mirror, sorted by name."""
+        store, layout = self.platform.store, self.subject.layout
+        lines = [
+            json.loads(line)
+            for info in store.list(layout.current_state + "/")
+            if not info.key.endswith("_manifest.json")
+            for line in store.read(info.key).splitlines()
+        ]
+        return sorted(lines, key=lambda entity: (entity["attributes"]["qualifiedName"], entity["typeName"]))
+
+    def objects(self) -> list[str]:
+        """Every object of the connection, lake left out."""
+        return [info.key for info in self.platform.store.list(self.subject.layout.root + "/")]
+
+    def snapshot_of_everything(self) -> dict[str, Any]:
+        """All that a failed run must leave as it was."""
+        store, layout = self.platform.store, self.subject.layout
+        kept = {info.key: info.etag for info in store.list(layout.root + "/") if not info.key.startswith(layout.runs)}
+        published = self.subject.published()
+        return {"objects": kept, "snapshot": published.snapshot, "marker": published.recorded_marker}
+
+
+@dataclass
+class SqliteSource:
+    path: Path
+
+    def __post_init__(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.execute("PRAGMA user_version = 1")
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.path}"
+
+    def execute(self, *statements: str) -> None:
+        with sqlite3.connect(self.path) as connection:
+            for statement in statements:
+                connection.execute(statement)
+        connection.close()

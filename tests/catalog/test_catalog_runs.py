@@ -1,0 +1,136 @@
+"""First run, incremental run, and everything a table can become."""
+
+import pytest
+from tests.catalog.harness import Catalog
+
+from tidemark.catalog.rows import Kind
+from tidemark.errors import TooManyRemoved
+
+
+@pytest.fixture
+def shop(catalog: Catalog) -> Catalog:
+    catalog.source.execute(
+        "CREATE TABLE customer (id INTEGER PRIMARY KEY, name TEXT NOT NULL DEFAULT 'nobody')",
+        "CREATE TABLE invoice (id INTEGER PRIMARY KEY, customer_id INTEGER REFERENCES customer (id), total NUMERIC(10, 2))",
+        "CREATE TABLE note (id INTEGER PRIMARY KEY, body TEXT)",
+        "CREATE VIEW debtor AS SELECT customer_id, total FROM invoice",
+    )
+    return catalog
+
+
+def test_a_first_run_is_full_and_everything_is_created(shop: Catalog) -> None:
+    record = shop.run()
+    assert (record.status, record.mode, record.reason) == ("published", "full", "no state")
+    assert set(shop.labels().values()) == {"CREATED"}
+    assert shop.columns_of("customer") == ["id", "name"]
+    assert shop.mirror() == sorted(shop.state(), key=lambda e: (e["attributes"]["qualifiedName"], e["typeName"]))
+
+
+def test_a_run_without_a_change_publishes_nothing_and_moves_the_marker(shop: Catalog) -> None:
+    first = shop.run()
+    second = shop.run()
+    assert (second.status, second.mode) == ("unchanged", "incremental")
+    assert second.snapshot == first.snapshot
+    assert second.marker > first.marker
+    assert shop.subject.marker.read().moment == shop.subject.published().recorded_marker
+    assert set(shop.labels().values()) == {"NO CHANGE"}
+    assert {e["attributes"]["incremental_state"] for e in shop.mirror()} == {"NO CHANGE"}
+
+
+def test_only_the_columns_of_changed_tables_are_read(shop: Catalog) -> None:
+    shop.run()
+    shop.source.execute("ALTER TABLE customer ADD COLUMN email TEXT", "CREATE TABLE tag (name TEXT)", "DROP TABLE note")
+    record = shop.run()
+    assert record.detail["labels"] == {
+        "CREATED": 1, "UPDATED": 1, "NO CHANGE": 2, "REMOVED": 1, "BACKFILL": 0, "UNKNOWN": 0, "schemas and databases": 0,
+    }  # fmt: skip
+    assert record.detail["columns read"] == 4
+    assert shop.labels() == {"customer": "UPDATED", "tag": "CREATED", "invoice": "NO CHANGE", "debtor": "NO CHANGE"}
+    assert shop.columns_of("customer") == ["id", "name", "email"]
+    assert shop.columns_of("note") == []
+
+
+def test_the_mirror_follows_every_run(shop: Catalog) -> None:
+    shop.run()
+    shop.source.execute("ALTER TABLE note ADD COLUMN author TEXT")
+    shop.run()
+    assert shop.mirror() == sorted(shop.state(), key=lambda e: (e["attributes"]["qualifiedName"], e["typeName"]))
+
+
+def test_a_diff_tells_what_is_fresh_and_what_went(shop: Catalog) -> None:
+    shop.run()
+    shop.source.execute("ALTER TABLE note RENAME COLUMN body TO text", "DROP VIEW debtor")
+    run_id = shop.run().run_id
+    diff = shop.diff(run_id)
+    assert diff["table"] == ["note"]
+    assert diff["column"] == ["id", "text"]
+    assert diff["delete/table"] == ["debtor"]
+    assert diff["delete/column"] == ["customer_id", "total", "body"]
+    assert diff["schema"] == ["main"]
+    assert diff["database"] == ["main"]
+
+
+def test_a_forced_full_run_reads_everything_and_ends_in_the_same_state(shop: Catalog) -> None:
+    shop.run()
+    shop.source.execute("ALTER TABLE note ADD COLUMN author TEXT")
+    shop.run()
+    incremental = shop.unlabelled()
+    record = shop.run(full=True)
+    assert (record.mode, record.reason) == ("full", "forced")
+    assert shop.unlabelled() == incremental
+
+
+def test_a_table_that_comes_into_scope_is_backfilled(shop: Catalog) -> None:
+    shop.configure(exclude=["*.note"])
+    shop.run()
+    assert "note" not in shop.labels()
+    shop.configure(exclude=[])
+    shop.run()
+    assert shop.labels()["note"] == "BACKFILL"
+    assert shop.columns_of("note") == ["id", "body"]
+    shop.run()
+    assert shop.labels()["note"] == "NO CHANGE"
+
+
+def test_a_table_that_goes_out_of_scope_is_removed(shop: Catalog) -> None:
+    shop.run()
+    shop.configure(exclude=["*.note"])
+    record = shop.run()
+    assert record.detail["labels"]["REMOVED"] == 1
+    assert shop.columns_of("note") == []
+
+
+def test_a_source_that_lists_no_table_stops_the_run(shop: Catalog) -> None:
+    shop.run()
+    before = shop.snapshot_of_everything()
+    shop.source.execute("DROP VIEW debtor", "DROP TABLE invoice", "DROP TABLE note", "DROP TABLE customer")
+    with pytest.raises(TooManyRemoved, match="4 of 4 tables"):
+        shop.run()
+    assert shop.snapshot_of_everything() == before
+    shop.run(allow_removals=True)
+    assert shop.state(Kind.TABLE) == []
+
+
+def test_nothing_but_the_documented_layout_is_left_after_runs(shop: Catalog) -> None:
+    first = shop.run().run_id
+    shop.source.execute("ALTER TABLE note ADD COLUMN author TEXT")
+    second = shop.run().run_id
+    root = shop.subject.layout.root
+    kept = {key.removeprefix(root + "/") for key in shop.objects()}
+    assert kept == {
+        "marker.txt",
+        "current-state/_manifest.json",
+        *(f"current-state/{kind}/{kind}_0.json" for kind in ("database", "schema", "table", "column")),
+        f"runs/{first}/plan.json",
+        f"runs/{first}/incremental-diff/metadata.json",
+        *(f"runs/{first}/incremental-diff/{kind}/{kind}_0.json" for kind in ("database", "schema", "table", "column")),
+        f"runs/{second}/plan.json",
+        f"runs/{second}/incremental-diff/metadata.json",
+        *(f"runs/{second}/incremental-diff/{kind}/{kind}_0.json" for kind in ("database", "schema", "table", "column")),
+        *(
+            f"runs/{second}/extracted/{asset}/part_00000_00000.parquet"
+            for asset in ("databases", "schemas", "tables", "columns")
+        ),
+        f"runs/{second}/extracted/staged.json",
+    }
+    assert shop.subject.lake.reader.branches(shop.subject.layout.table) == {}

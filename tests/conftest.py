@@ -1,0 +1,58 @@
+"""What all tests share: servers once per process, one Spark session per process."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.catalog.harness import Catalog, SparkForTests  # noqa: E402
+from tests.services.postgres import PostgresServer, postgres  # noqa: E402
+from tests.services.s3 import S3Server, seaweedfs  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def server_folder() -> Iterator[Path]:
+    """A folder that server processes of another user may enter."""
+    folder = Path(tempfile.mkdtemp(prefix="tidemark-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def pg(server_folder: Path) -> Iterator[PostgresServer]:
+    folder = server_folder / "postgres"
+    folder.mkdir()
+    folder.chmod(0o755)
+    with postgres(folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3(server_folder: Path) -> Iterator[S3Server]:
+    folder = server_folder / "s3"
+    folder.mkdir()
+    with seaweedfs(folder) as server:
+        # Java, boto3 and pyarrow all take the credentials of a store from the environment.
+        os.environ |= {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkForTests]:
+    sessions = SparkForTests()
+    yield sessions
+    sessions.stop()
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, spark: SparkForTests) -> Catalog:
+    """A catalogue of an empty SQLite database, in an empty folder."""
+    return Catalog.of_sqlite(tmp_path, spark)

@@ -1,0 +1,103 @@
+"""marker.txt, and the closed list of reasons for a full run."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tidemark.catalog.marker import Marker, MarkerFile, format_marker, parse_marker
+from tidemark.catalog.mode import Mode, Reason, Situation, decide
+from tidemark.errors import LostRace, MarkerCorrupt
+from tidemark.store import open_store
+
+pytestmark = pytest.mark.fast
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def situation(**changes: object) -> Situation:
+    usual = {
+        "forced": False,
+        "enabled": True,
+        "has_state": True,
+        "marker": Marker(NOON, "etag"),
+        "recorded": NOON,
+        "now": NOON,
+        "identity_before": "a",
+        "identity_now": "a",
+    }
+    return Situation(**usual | changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"forced": True}, Reason.FORCED),
+        ({"enabled": False}, Reason.FLAG_OFF),
+        ({"has_state": False}, Reason.NO_STATE),
+        ({"marker": Marker(None, None)}, Reason.NO_MARKER),
+        ({"marker": Marker(None, "etag", corrupt=True)}, Reason.CORRUPT_MARKER),
+        ({"marker": Marker(NOON + timedelta(hours=25), "etag")}, Reason.FUTURE_MARKER),
+        ({"marker": Marker(NOON + timedelta(seconds=1), "etag")}, Reason.MARKER_AHEAD),
+        ({"recorded": None}, Reason.MARKER_AHEAD),
+        ({"identity_now": "b"}, Reason.SOURCE_REPLACED),
+    ],
+)
+def test_every_reason_for_a_full_run(changes: dict[str, object], reason: Reason) -> None:
+    assert decide(situation(**changes)) == (Mode.FULL, reason)
+
+
+def test_a_marker_that_agrees_with_the_state_makes_the_run_incremental() -> None:
+    assert decide(situation()) == (Mode.INCREMENTAL, Reason.PREREQUISITES_MET)
+
+
+def test_an_old_marker_on_a_newer_state_is_safe() -> None:
+    assert decide(situation(marker=Marker(NOON - timedelta(days=9), "etag")))[0] is Mode.INCREMENTAL
+
+
+def test_every_reason_is_tried_above() -> None:
+    tried = {Reason.FORCED, Reason.FLAG_OFF, Reason.NO_STATE, Reason.NO_MARKER, Reason.CORRUPT_MARKER,
+             Reason.FUTURE_MARKER, Reason.MARKER_AHEAD, Reason.SOURCE_REPLACED, Reason.PREREQUISITES_MET}  # fmt: skip
+    assert tried == set(Reason)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2024-06-15T00:00:00Z", "2024-06-15T00:00:00+00:00", "2024-06-15T00:00:00.5Z", "2024-06-15T00:00:00Z\n"],
+)
+def test_the_documented_form_is_read(text: str) -> None:
+    assert parse_marker(text).tzinfo == UTC
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "yesterday", "2024-06-15", "2024-06-15T00:00:00", "2024-06-15T00:00:00+02:00", "2024-13-45T00:00:00Z",
+     "2024-06-15T00:00:00Z; DROP TABLE x", "2024-06-15T00:00:00Z\n2024-06-16T00:00:00Z", "2024-06-15T25:00:00Z"],
+)  # fmt: skip
+def test_anything_else_is_corrupt(text: str) -> None:
+    with pytest.raises(MarkerCorrupt):
+        parse_marker(text)
+
+
+def test_a_marker_is_written_raw_and_preponed_only_on_reading(tmp_path: Path) -> None:
+    file = MarkerFile(open_store(str(tmp_path)), "marker.txt")
+    file.swap(file.read(), NOON)
+    assert (tmp_path / "marker.txt").read_text() == "2026-01-01T12:00:00Z\n"
+    assert file.read().preponed(3) == NOON - timedelta(hours=3)
+    assert parse_marker(format_marker(NOON)) == NOON
+
+
+def test_a_marker_that_somebody_else_moved_is_not_swapped(tmp_path: Path) -> None:
+    file = MarkerFile(open_store(str(tmp_path)), "marker.txt")
+    read = file.read()
+    file.swap(read, NOON)
+    with pytest.raises(LostRace):
+        file.swap(read, NOON + timedelta(hours=1))
+    assert file.read().moment == NOON
+
+
+def test_a_marker_of_no_text_at_all_is_corrupt(tmp_path: Path) -> None:
+    (tmp_path / "marker.txt").write_bytes(b"\xff\xfe\x00")
+    found = MarkerFile(open_store(str(tmp_path)), "marker.txt").read()
+    assert found.corrupt
+    assert found.moment is None

@@ -1,0 +1,5 @@
+"""The command line. Rooms above plug their commands in by entry points: nothing here imports them."""
+
+from tidemark.cli.app import main
+
+__all__ = ["main"]
