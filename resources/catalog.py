@@ -46,7 +46,7 @@ class CatalogResource(ConfigurableResource["CatalogResource"]):
         return found
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
-        under_way = _under_way.pop(context.run_id, None) if context.run_id else None
+        under_way = _under_way.pop(context.run.run_id, None) if context.run else None
         if under_way is not None:
             under_way.end()
 

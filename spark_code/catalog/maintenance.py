@@ -24,6 +24,8 @@ def maintain(subject: CatalogSubject, *, keep_runs: int = 50) -> dict[str, Any]:
         lease.confirm()
         follow(subject, published.snapshot)
         facts |= subject.lake.forget(subject.layout.table, kept_snapshots(subject, keep_runs))
+        for old in subject.control.runs.history(SYSTEM, subject.name)[keep_runs:]:
+            subject.store.delete_prefix(subject.layout.run(old.run_id) + "/")
         facts["unreferenced files removed"] = subject.lake.sweep(subject.layout.table, subject.store)
         facts["temporary files removed"] = subject.store.sweep()
         return facts

@@ -93,11 +93,10 @@ class Recovery:
         table = subject.layout.table
         for branch in subject.lake.reader.branches(table):
             subject.lake.discard(table, branch)
-        kept = f"{subject.layout.run(run_id)}/"
-        # Published diffs are an audit trail and stay; whatever else lies in an earlier run's folder goes.
-        old = [
-            info.key
-            for info in subject.store.list(subject.layout.runs + "/")
-            if not info.key.startswith(kept) and ("/extracted/" in info.key)
-        ]
-        subject.store.delete(*old)
+        # Published diffs are an audit trail and stay; what earlier runs extracted, and all of failed ones, goes.
+        for record in subject.control.runs.history(SYSTEM, subject.name):
+            if record.status in ("failed", "abandoned"):
+                subject.store.delete_prefix(subject.layout.run(record.run_id) + "/")
+            elif record.run_id != run_id:
+                subject.store.delete_prefix(subject.layout.extracted(record.run_id) + "/")
+                return

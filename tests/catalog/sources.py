@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 
 from tests.services.postgres import PostgresServer
-from tidemark.catalog.packs import ColumnFacts, SourcePack, TableRef
+from tidemark.catalog.packs import ColumnFacts, Listing, SourcePack, TableRef
 from tidemark.catalog.scope import Scope
 
 EVERYTHING = Scope()
@@ -65,12 +65,10 @@ class Reading:
     digest: str
 
 
-def read_all(pack: SourcePack, scope: Scope = EVERYTHING) -> dict[str, Reading]:
-    """Every table by `schema.table`."""
-    tables = {
-        TableRef(table.database, table.schema, table.name, table.object_id): table
-        for table in pack.listing(scope).tables
-    }
+def read_all(pack: SourcePack, listing: Listing | None = None) -> dict[str, Reading]:
+    """Every table by `schema.table`, with its columns."""
+    listing = listing or pack.listing(EVERYTHING)
+    tables = {TableRef(each.database, each.schema, each.name, each.object_id): each for each in listing.tables}
     readings = {}
     for ref, columns in pack.columns(list(tables)):
         table = tables[ref]

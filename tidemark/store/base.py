@@ -88,6 +88,8 @@ class ObjectStore(ABC):
             self._probe_with(key)
         except BaseException:
             # What went wrong first is what the reader needs to see, not that clearing up failed as well.
+            with suppress(StoreError):
+                self._delete([key])
             raise
         self._delete([key])
 

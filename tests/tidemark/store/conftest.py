@@ -1,30 +1,23 @@
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from tests.services.s3 import S3Server, seaweedfs
+from tests.services.s3 import S3Server
 from tidemark.store import LocalStore, ObjectStore, open_store
 
 
 @pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def s3_bucket(s3_server: S3Server) -> str:
-    return s3_server.new_bucket()
+def s3_bucket(s3: S3Server) -> str:
+    return s3.new_bucket()
 
 
 @pytest.fixture
-def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """The server, with this process's environment holding its credentials."""
-    for name, value in s3_server.environment.items():
+def server(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """The S3 server, with its credentials and nothing else of AWS in this process's environment."""
+    for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
-    return s3_server
+    return s3
 
 
 @pytest.fixture
@@ -34,8 +27,8 @@ def s3_url(s3_bucket: str) -> str:
 
 
 @pytest.fixture
-def s3_store(s3: S3Server, s3_url: str) -> ObjectStore:
-    return open_store(s3_url, endpoint=s3.endpoint, region=s3.region)
+def s3_store(server: S3Server, s3_url: str) -> ObjectStore:
+    return open_store(s3_url, endpoint=server.endpoint, region=server.region)
 
 
 @pytest.fixture

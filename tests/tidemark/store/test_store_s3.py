@@ -16,15 +16,15 @@ pytestmark = pytest.mark.service
 
 
 @pytest.fixture
-def proxy(s3: S3Server) -> Iterator[LossyProxy]:
-    with lossy_proxy(s3.endpoint) as proxy:
+def proxy(server: S3Server) -> Iterator[LossyProxy]:
+    with lossy_proxy(server.endpoint) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def far(proxy: LossyProxy, s3: S3Server, s3_url: str) -> ObjectStore:
+def far(proxy: LossyProxy, server: S3Server, s3_url: str) -> ObjectStore:
     """The same place as `s3_store`, seen through the proxy."""
-    return open_store(s3_url, endpoint=proxy.endpoint, region=s3.region)
+    return open_store(s3_url, endpoint=proxy.endpoint, region=server.region)
 
 
 def test_a_lost_answer_is_read_back_and_found_to_be_ours(
@@ -119,41 +119,41 @@ def test_a_body_that_breaks_off_is_read_again(far: ObjectStore, s3_store: Object
 
 
 @pytest.mark.parametrize("ignores", [*({one} for one in sorted(ALL_CONDITIONS)), ALL_CONDITIONS], ids=", ".join)
-def test_a_service_that_ignores_conditions_is_refused_by_name(s3: S3Server, ignores: set[str]) -> None:
+def test_a_service_that_ignores_conditions_is_refused_by_name(server: S3Server, ignores: set[str]) -> None:
     with lookalike_s3(Lookalike(obeys=ALL_CONDITIONS - ignores)) as lookalike:
         with pytest.raises(StoreIgnoresConditions, match="s3://bucket/x: this service accepts conditional writes"):
             open_store("s3://bucket/x", endpoint=lookalike.endpoint).probe()
         assert lookalike.objects == {}
 
 
-def test_a_service_without_conditions_is_refused_by_name(s3: S3Server) -> None:
+def test_a_service_without_conditions_is_refused_by_name(server: S3Server) -> None:
     with lookalike_s3(Lookalike(offers_conditions=False)) as lookalike:
         with pytest.raises(StoreIgnoresConditions, match="does not offer conditional writes"):
             open_store("s3://bucket/x", endpoint=lookalike.endpoint).probe()
         assert lookalike.objects == {}
 
 
-def test_a_service_that_drops_metadata_is_refused(s3: S3Server) -> None:
+def test_a_service_that_drops_metadata_is_refused(server: S3Server) -> None:
     with lookalike_s3(Lookalike(keeps_metadata=False)) as lookalike:
         with pytest.raises(StoreError, match="metadata"):
             open_store("s3://bucket/x", endpoint=lookalike.endpoint).probe()
         assert lookalike.objects == {}
 
 
-def test_a_service_that_gets_all_of_it_right_passes(s3: S3Server) -> None:
+def test_a_service_that_gets_all_of_it_right_passes(server: S3Server) -> None:
     with lookalike_s3(Lookalike()) as lookalike:
         open_store("s3://bucket/x", endpoint=lookalike.endpoint).probe()
         assert lookalike.objects == {}
 
 
-def test_nothing_remains_of_a_probe_on_s3(s3: S3Server) -> None:
-    bucket = s3.new_bucket()
-    open_store(f"s3://{bucket}", endpoint=s3.endpoint).probe()
-    assert s3.client().list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+def test_nothing_remains_of_a_probe_on_s3(server: S3Server) -> None:
+    bucket = server.new_bucket()
+    open_store(f"s3://{bucket}", endpoint=server.endpoint).probe()
+    assert server.client().list_objects_v2(Bucket=bucket)["KeyCount"] == 0
 
 
-def test_a_missing_bucket_is_named_whatever_is_asked(s3: S3Server) -> None:
-    store = open_store("s3://not-there/x", endpoint=s3.endpoint)
+def test_a_missing_bucket_is_named_whatever_is_asked(server: S3Server) -> None:
+    store = open_store("s3://not-there/x", endpoint=server.endpoint)
     for call in (
         lambda: store.find("a"),
         lambda: store.head("a"),
@@ -168,25 +168,27 @@ def test_a_missing_bucket_is_named_whatever_is_asked(s3: S3Server) -> None:
             call()
 
 
-def test_a_wrong_login_is_named_without_the_login(s3: S3Server, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_login_is_named_without_the_login(
+    server: S3Server, s3_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-and-secret")
     # Another spelling of the address: the client for the first one already has its credentials.
-    store = open_store(s3_url, endpoint=s3.endpoint.replace("127.0.0.1", "localhost"))
+    store = open_store(s3_url, endpoint=server.endpoint.replace("127.0.0.1", "localhost"))
     for call in (lambda: store.find("a"), lambda: store.put_if_absent("a", b""), store.probe):
         with pytest.raises(StoreError, match="access denied") as refused:
             call()
         assert "wrong-and-secret" not in str(refused.value)
-        assert s3.access_key not in str(refused.value)
+        assert server.access_key not in str(refused.value)
 
 
-def test_missing_credentials_are_named(s3: S3Server, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_named(server: S3Server, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(StoreError, match="no AWS credentials were found"):
-        open_store(s3_url, endpoint=f"{s3.endpoint}/").find("a")
+        open_store(s3_url, endpoint=f"{server.endpoint}/").find("a")
 
 
-def test_an_unreachable_service_is_named_and_nothing_is_unknown(s3: S3Server) -> None:
+def test_an_unreachable_service_is_named_and_nothing_is_unknown(server: S3Server) -> None:
     store = open_store("s3://bucket/x", endpoint=f"http://127.0.0.1:{free_port()}")
     for call in (lambda: store.put_if_absent("a", b""), lambda: store.find("a")):
         with pytest.raises(StoreError, match="does not answer") as refused:
@@ -194,16 +196,18 @@ def test_an_unreachable_service_is_named_and_nothing_is_unknown(s3: S3Server) ->
         assert not isinstance(refused.value, OutcomeUnknown)
 
 
-def test_a_pickled_store_holds_no_credentials(s3_store: ObjectStore, s3: S3Server) -> None:
+def test_a_pickled_store_holds_no_credentials(s3_store: ObjectStore, server: S3Server) -> None:
     s3_store.put("a", b"1")
     pickled = pickle.dumps(s3_store)
-    assert s3.secret_key.encode() not in pickled
-    assert s3.access_key.encode() not in pickled
+    assert server.secret_key.encode() not in pickled
+    assert server.access_key.encode() not in pickled
 
 
-def test_folders_made_by_a_console_and_probes_are_not_listed(s3_store: ObjectStore, s3: S3Server, s3_url: str) -> None:
+def test_folders_made_by_a_console_and_probes_are_not_listed(
+    s3_store: ObjectStore, server: S3Server, s3_url: str
+) -> None:
     bucket, _, prefix = s3_url.removeprefix("s3://").partition("/")
     for foreign in ("folder/", ".tidemark-probe-1"):
-        s3.client().put_object(Bucket=bucket, Key=f"{prefix}/{foreign}", Body=b"")
+        server.client().put_object(Bucket=bucket, Key=f"{prefix}/{foreign}", Body=b"")
     s3_store.put("folder/a", b"1")
     assert [info.key for info in s3_store.list("")] == ["folder/a"]
