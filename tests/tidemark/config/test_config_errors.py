@@ -198,6 +198,7 @@ def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file(load):
         ),
         ("store: s3://bucket\n", "1: control: a store on S3 needs a control database. Allowed: postgresql://"),
         ("store: x\ncontrol: 'sqlite://'\n", "2: control: SQLite needs a file, since several"),
+        ("store: x\ncontrol: 'sqlite:///:memory:'\n", "2: control: SQLite needs a file, since several"),
         ("store: x\ncontrol: hunter2\n", "2: control: this is not the URL of a database. Allowed: sqlite:///"),
         ("store: x\ncontrol: [1]\n", "2: control: must be text."),
         ("store: x\nspark: {remote: host}\n", "2: spark.remote: must be the address of a Spark Connect server"),

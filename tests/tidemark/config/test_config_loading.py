@@ -166,6 +166,11 @@ def test_connections_may_share_lines_by_an_anchor(load):
     assert [each.name for each in config.connections.values()] == ["one", "two", "three"]
 
 
+def test_what_an_alias_leads_to_twice_is_read_twice(load):
+    config = load("store: x\nlake: &shared {<<: {a: 1}, a: 2}\nspark: {config: *shared}\n")
+    assert (config.lake, config.spark.config) == ({"a": 2}, {"a": "2"})
+
+
 def test_an_unknown_connection_names_the_nearest_and_all(load, shop):
     config = load(shop + "  crm: {app: postgresql, id: crm, url: x}\n")
     with pytest.raises(UnknownConnection, match=r"no connection 'shp' .* Did you mean 'shop'\? Connections: shop, crm"):

@@ -46,6 +46,12 @@ def test_postgresql_is_reached_by_psycopg_and_its_password_is_never_shown(scheme
 
 
 @fast
+def test_a_driver_that_repeats_the_password_is_cut_short():
+    error = failure(ControlDatabase("postgresql://ann:hunter2@127.0.0.1/tide?hunter2=1"))  # an option of that name
+    assert 'invalid connection option "***"' in str(error)
+
+
+@fast
 def test_nothing_that_listens_is_unreachable():
     with socket.socket() as listener:  # bound and not listening: nobody else gets the port
         listener.bind(("127.0.0.1", 0))

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from threading import Barrier, Event
 
@@ -227,8 +228,8 @@ def test_a_heart_that_cannot_reach_the_database_tries_again(control, monkeypatch
 def test_a_heart_that_lost_the_lease_stops(control, clock):
     ttl = timedelta(milliseconds=8)
     with control.leases.hold(SHOP, "r1", ttl):
-        change_row(control, token=99)
         heart = next(thread for thread in threading.enumerate() if thread.name == f"lease of {SHOP}")
+        change_row(control, token=99)
         heart.join(30)
         assert not heart.is_alive()
 
@@ -276,3 +277,4 @@ def test_without_proc_nothing_is_proven(monkeypatch, tmp_path):
     me = this_process()
     assert (me.boot_id, me.started) == (None, None)
     assert not proven_dead(me)
+    assert not proven_dead(replace(me, pid=2**22 + 1))  # no process has such a number

@@ -10,6 +10,7 @@ from tidemark.control import ControlDatabase, Mark, actor
 from tidemark.control.address import control_url as parsed_url
 from tidemark.control.schema import mark_audit
 from tidemark.errors import ControlError, MarkMoved
+from tidemark.faults import InjectedFault
 
 SHOP = "postgresql/1700000000"
 ROUNDS = 50
@@ -72,9 +73,10 @@ def test_the_audit_tells_every_move_newest_first(control, clock):
 def test_a_move_whose_audit_row_cannot_be_written_did_not_happen(control):
     move(control, None, "a")
 
-    with pytest.raises(ControlError):
-        control.marks.move(SHOP, 1, "b", snapshot=7, run_id="r2", actor="ann@ship", reason=None)  # type: ignore[arg-type]
+    with pytest.raises(ControlError) as failed:
+        control.marks.move(SHOP, 1, "a state", snapshot=7, run_id="r2", actor="ann@ship", reason=None)  # type: ignore[arg-type]
 
+    assert "a state" not in str(failed.value)  # PostgreSQL quotes the whole row
     assert control.marks.get(SHOP).version == 1
 
 
@@ -157,3 +159,12 @@ def test_moments_are_kept_to_the_microsecond_and_in_utc(control, clock):
     mark = move(control, None, "a")
     assert control.marks.get(SHOP).moved_at == mark.moved_at == clock.now()
     assert control.marks.get(SHOP).moved_at.utcoffset() == timedelta(0)
+
+
+@pytest.mark.parametrize(("point", "moved"), [("control.before_mark_move", False), ("control.after_mark_move", True)])
+def test_a_run_that_dies_around_a_move_has_moved_the_mark_wholly_or_not_at_all(control, monkeypatch, point, moved):
+    monkeypatch.setenv("TIDEMARK_FAULT", f"{point}:raise")
+    with pytest.raises(InjectedFault):
+        move(control, None, "a")
+    assert (control.marks.get(SHOP) is not None) == moved
+    assert (len(control.marks.audit(SHOP)) == 1) == moved

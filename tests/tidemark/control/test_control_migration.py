@@ -4,6 +4,7 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
@@ -11,7 +12,7 @@ from alembic.runtime.migration import MigrationContext
 
 from tidemark.control import ControlDatabase
 from tidemark.control.address import control_url as parsed_url
-from tidemark.control.migration import MIGRATIONS
+from tidemark.control.migration import ADVISORY_LOCK, MIGRATIONS
 from tidemark.control.schema import REVISION, VERSION_TABLE, metadata
 from tidemark.errors import ControlTooNew
 
@@ -71,6 +72,40 @@ def test_processes_may_migrate_at_once(control_url):
     for process in processes:
         process.join(120)
     assert [process.exitcode for process in processes] == [0, 0, 0]
+
+
+@pytest.mark.fast
+def test_threads_may_migrate_several_databases_at_once(tmp_path):
+    line = Barrier(8)
+    urls = [f"sqlite:///{tmp_path}/{number}.db" for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda url: use(url, line), urls)) == [0] * 8
+
+
+@pytest.mark.service
+def test_on_postgresql_a_migration_waits_for_another(control_postgres):
+    url = control_postgres.new_database()
+    control = ControlDatabase(url)
+    waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    with psycopg.connect(url, autocommit=True) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("SELECT pg_advisory_lock(%s)", [ADVISORY_LOCK])
+        migrated = pool.submit(control.migrate)
+        while other.execute(waits).fetchone() == (0,):
+            assert not migrated.done()
+        other.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])
+        migrated.result(60)
+    control.close()
+
+
+@pytest.mark.fast
+def test_two_that_turn_write_ahead_on_at_once_both_succeed(tmp_path, monkeypatch):
+    other = sqlite3.connect(tmp_path / "control.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    monkeypatch.setattr("tidemark.control.transactions.time.sleep", lambda seconds: other.execute("ROLLBACK"))
+    control = ControlDatabase(f"sqlite:///{tmp_path}/control.db?timeout=0.01")
+    assert control.runs.history("catalog", "a/1") == []
+    control.close()
+    other.close()
 
 
 def test_a_database_that_is_newer_than_the_code_is_refused_by_name(control, control_url, engine):

@@ -33,6 +33,18 @@ CONNECT_SECONDS = 10
 ATTEMPTS = 3
 # Up to so many tables are read by index; beyond that whole catalogues are hashed.
 FEW = 100
+# What a message may repeat of a URL; everything else in it might be a secret.
+SHOWN = {
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "sslmode",
+    "connect_timeout",
+    "application_name",
+    "client_encoding",
+}
 # The functions that print expressions look at the catalogue of this moment, not of our snapshot, and fail like this
 # when an object went in between.
 VANISHED = (errors.InternalError_, errors.UndefinedTable, errors.UndefinedObject, errors.UndefinedColumn)
@@ -63,13 +75,14 @@ class PostgresqlPack(SourcePack):
             "names": [table.name for table in tables],
         }
         rows = self._in_snapshot(lambda cursor: cursor.execute(query, asked).fetchall(), few=len(tables) <= FEW)
-        found: dict[str, list[tuple[Any, ...]]] = {}
+        found: dict[str, list[list[Any]]] = {}
         for oid, *facts in rows:
-            # A table without columns comes as one row of nothing.
-            found.setdefault(oid, []).extend([tuple(facts)] if facts[0] is not None else [])
+            columns = found.setdefault(oid, [])
+            if facts[0] is not None:  # a table without columns comes as one row of nothing
+                columns.append(facts)
         for table in tables:
-            facts_of = found.get(table.object_id)
-            yield table, None if facts_of is None else [_column(*facts) for facts in sorted(facts_of, key=_ordinal)]
+            known = found.get(table.object_id)
+            yield table, None if known is None else [_column(*facts) for facts in sorted(known, key=_ordinal)]
 
     def fingerprint(self, scope: Scope) -> str:
         query = queries.FINGERPRINT.format(tables=_tables(), database=queries.DATABASE, schemas=queries.SCHEMAS)
@@ -98,7 +111,7 @@ class PostgresqlPack(SourcePack):
         )
 
     def _in_snapshot(self, read: Callable[[Cursor], T], few: bool = False) -> T:
-        """Reads in one snapshot, and once more in a new one if an object went away under the reading."""
+        """Reads in one snapshot, and again in a new one if an object went away under the reading."""
         for _ in range(ATTEMPTS - 1):
             try:
                 return self._read_once(read, few)
@@ -151,7 +164,7 @@ class PostgresqlPack(SourcePack):
 def _conninfo(url: str) -> str:
     """The URL for the driver. One that can be read in two ways is refused: part of a password would become the host."""
     rest = url.partition("://")[2]
-    authority, _, path = rest.partition("?")[0].partition("/")
+    authority, _, path = rest.partition("/")
     try:
         known = conninfo_to_dict(f"postgresql://{rest}")
         ports = str(known.get("port") or "").replace(",", "")
@@ -177,10 +190,6 @@ def _said(error: psycopg.Error, url: str) -> str:
     return line
 
 
-# What a message may repeat of a URL; everything else in it might be a secret.
-SHOWN = {"host", "hostaddr", "port", "dbname", "user", "connect_timeout", "application_name", "client_encoding"}
-
-
 def _patterns(scope: Scope) -> dict[str, list[str]]:
     """The scope for the server. A pattern with [ ] is only pushed down as far as it is plain: Python decides those."""
     return {
@@ -195,7 +204,7 @@ def _like(pattern: str) -> str:
     return pattern.replace("*", "%").replace("?", "_")
 
 
-def _ordinal(facts: tuple[Any, ...]) -> int:
+def _ordinal(facts: list[Any]) -> int:
     return int(facts[1])
 
 

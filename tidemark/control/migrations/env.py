@@ -8,7 +8,6 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
     version_table=VERSION_TABLE,
-    transactional_ddl=True,  # SQLite can, though Alembic assumes that it cannot
 )
 with context.begin_transaction():
     context.run_migrations()

@@ -98,9 +98,14 @@ def test_only_tables_in_scope_are_listed(sqlite: TestedSource) -> None:
 
 def test_a_missing_file_is_unreachable_and_not_created(tmp_path: Path) -> None:
     path = tmp_path / "gone.db"
-    with pytest.raises(SourceUnreachable, match=r"gone\.db"):
+    with pytest.raises(SourceUnreachable, match=r"there is no SQLite file .*gone\.db"):
         pack_for("sqlite", f"sqlite:///{path}").listing(EVERYTHING)
     assert not path.exists()
+
+
+def test_nothing_can_be_written(sqlite: TestedSource) -> None:
+    with pytest.raises(SourceError, match="readonly"), SqlitePack(sqlite.url)._snapshot() as connection:
+        connection.execute("CREATE TABLE note (id)")
 
 
 def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:

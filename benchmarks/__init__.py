@@ -1,0 +1,1 @@
+"""One program per performance figure, peers beside it. Nothing here asserts a time."""
