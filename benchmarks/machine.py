@@ -39,6 +39,7 @@ def median_of(repeat: int, work: Callable[[], object]) -> float:
 
 def peak_gigabytes() -> float:
     """The most memory that this process, its JVM and its Python workers held, each at its own peak: an upper bound."""
+
     def peak(pid: str) -> int:
         try:
             status = Path(f"/proc/{pid}/status").read_text()

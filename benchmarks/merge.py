@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
-from benchmarks.machine import peak_gigabytes, timed
 from pyspark.sql import DataFrame
 
+from benchmarks.machine import peak_gigabytes, timed
 from spark_code.catalog.run import changed_keys
 from spark_code.catalog.state import COLUMNS, PROPERTIES, ROWS_PER_FILE, StateMerge, stage_state
 from spark_code.catalog.subject import CatalogSubject
@@ -92,7 +92,11 @@ def publish_base(subject: CatalogSubject, tables: int) -> None:
 
 
 def plan_of(run_id: str, base: int, tables: int) -> RunPlan:
-    counts = {str(label): 0 for label in Label} | {"UPDATED": CHANGED, "NO CHANGE": tables - CHANGED, "schemas and databases": 0}
+    counts = {str(label): 0 for label in Label} | {
+        "UPDATED": CHANGED,
+        "NO CHANGE": tables - CHANGED,
+        "schemas and databases": 0,
+    }
     return RunPlan(
         connection="big", run_id=run_id, mode=Mode.INCREMENTAL, reason=Reason.PREREQUISITES_MET, base_snapshot=base,
         marker_etag=None, next_marker=datetime.now(UTC), since=None, identity="x", unlisted={}, counts=counts,

@@ -25,7 +25,7 @@ console = Console(highlight=False, soft_wrap=True)
 def home() -> Path:
     """Where the shop's data live. PostgreSQL refuses to run as root: its own user must be able to get there."""
     if os.geteuid() == 0:
-        return Path("/var/tmp") / f"tidemark-demo-{sha256(str(ROOT).encode()).hexdigest()[:8]}"  # noqa: S108
+        return Path("/var/tmp") / f"tidemark-demo-{sha256(str(ROOT).encode()).hexdigest()[:8]}"
     return ROOT / ".tidemark" / "demo"
 
 
@@ -50,7 +50,9 @@ def shop() -> Iterator[str]:
 def next_migration(url: str) -> list[str]:
     """Applies the next migration in one transaction; how far it got is kept in the database's own comment."""
     with psycopg.connect(url) as connection:
-        told = connection.execute("SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s", [DATABASE])
+        told = connection.execute(
+            "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s", [DATABASE]
+        )
         row = told.fetchone()
         step = int((row[0] if row and row[0] else "step 0").rpartition(" ")[2]) + 1
         statements = migration(step)

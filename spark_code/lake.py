@@ -72,9 +72,7 @@ class Lake:
         except IllegalArgumentException as refused:
             if "not an ancestor" not in str(refused):
                 raise
-            raise LostRace(
-                f"{name}: another run published first; run {run_id} changed nothing. Run again."
-            ) from refused
+            raise LostRace(f"{name}: another run published first; run {run_id} changed nothing. Run again.") from refused
         fault_point("lake.after_publish")
         return int(moved[0]["updated_ref"])
 

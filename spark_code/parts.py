@@ -43,9 +43,7 @@ def read_part(store: ObjectStore, key: str, columns: list[str] | None = None) ->
     return pq.read_table(io.BytesIO(store.read(key)), columns=columns)
 
 
-def write_parts(
-    frame: DataFrame, schema: pa.Schema, store: ObjectStore, prefix: str, rows: int = PART_ROWS
-) -> list[Part]:
+def write_parts(frame: DataFrame, schema: pa.Schema, store: ObjectStore, prefix: str, rows: int = PART_ROWS) -> list[Part]:
     """Writes a DataFrame from its own tasks, at most `rows` rows an object, named by task and position."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -37,18 +37,14 @@ DEFAULTS = {
 
 def cache_folder() -> Path:
     """Jars and the Java wrapper: downloaded once per user, shared by all projects."""
-    home = (
-        os.environ.get("TIDEMARK_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "tidemark"
-    )
+    home = os.environ.get("TIDEMARK_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "tidemark"
     return Path(home)
 
 
 def jar_config(coordinates: list[str], cache: Path) -> dict[str, str]:
     """The jars by their files if they were fetched before (no network, no resolving), by coordinates otherwise."""
     ivy = cache / "ivy"
-    files = [
-        ivy / "jars" / f"{group}_{name}-{version}.jar" for group, name, version in (c.split(":") for c in coordinates)
-    ]
+    files = [ivy / "jars" / f"{group}_{name}-{version}.jar" for group, name, version in (c.split(":") for c in coordinates)]
     if all(file.exists() for file in files):
         return {"spark.jars": ",".join(map(str, files))}
     settings = ivy / "settings.xml"

@@ -167,9 +167,7 @@ def is_missing_catalogue(error: Any) -> bool:
 
 
 def plain_strings(table: pa.Table) -> pa.Table:
-    plain = [
-        pa.field(f.name, pa.string() if pa.types.is_large_string(f.type) else f.type, f.nullable) for f in table.schema
-    ]
+    plain = [pa.field(f.name, pa.string() if pa.types.is_large_string(f.type) else f.type, f.nullable) for f in table.schema]
     return table.cast(pa.schema(plain))
 
 

@@ -37,9 +37,7 @@ class RunOptions(Config):
 
 
 def listed(description: str) -> AssetOut:
-    return AssetOut(
-        description=description, group_name=GROUP, kinds={"python"}, owners=OWNERS, io_manager_key="extracts"
-    )
+    return AssetOut(description=description, group_name=GROUP, kinds={"python"}, owners=OWNERS, io_manager_key="extracts")
 
 
 def shown(value: object) -> MetadataValue:
@@ -51,9 +49,7 @@ def shown(value: object) -> MetadataValue:
     outs={
         "databases": listed("Databases of the connection, as the source lists them."),
         "schemas": listed("Schemas, and whether each could be listed."),
-        "tables": listed(
-            "Every table in scope with its label: CREATED, UPDATED, BACKFILL, NO CHANGE, REMOVED or UNKNOWN."
-        ),
+        "tables": listed("Every table in scope with its label: CREATED, UPDATED, BACKFILL, NO CHANGE, REMOVED or UNKNOWN."),
     },
     internal_asset_deps={
         "databases": set(),
@@ -111,9 +107,7 @@ def incremental_diff(
 
 
 @asset(group_name=GROUP, kinds={"s3"}, owners=OWNERS, partitions_def=connections, deps=[incremental_diff])
-def marker(
-    context: AssetExecutionContext, current_state: StagedState, catalog: CatalogResource
-) -> MaterializeResult[None]:
+def marker(context: AssetExecutionContext, current_state: StagedState, catalog: CatalogResource) -> MaterializeResult[None]:
     """Verifies once more, publishes the state, mirrors it as JSON, and moves marker.txt: what makes the run count."""
     detail = catalog.run(context).publish(current_state)
     return MaterializeResult(metadata={name: shown(value) for name, value in detail.items()})

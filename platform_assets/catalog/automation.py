@@ -26,9 +26,7 @@ from tidemark.errors import TidemarkError
 SENDING_SECONDS = 30
 
 
-@sensor(
-    minimum_interval_seconds=30, description="Keeps the partitions in step with the connections of the configuration."
-)
+@sensor(minimum_interval_seconds=30, description="Keeps the partitions in step with the connections of the configuration.")
 def connections_in_step(context: SensorEvaluationContext, catalog: CatalogResource) -> SensorResult:
     wanted = set(catalog.platform.platform.config.connections)
     known = set(context.instance.get_dynamic_partitions(str(connections.name)))

@@ -32,8 +32,7 @@ def reported(result: CheckResult) -> AssetCheckResult:
         passed=result.passed,
         description=result.summary,
         metadata={
-            name: MetadataValue.json(value) if isinstance(value, list) else value
-            for name, value in result.facts.items()
+            name: MetadataValue.json(value) if isinstance(value, list) else value for name, value in result.facts.items()
         },
     )
 

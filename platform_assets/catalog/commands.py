@@ -265,9 +265,7 @@ def diff(
     connection: ConnectionName,
     run_a: Annotated[str | None, typer.Argument(metavar="RUN_A")] = None,
     run_b: Annotated[str | None, typer.Argument(metavar="RUN_B")] = None,
-    staged: Annotated[
-        str | None, typer.Option(metavar="RUN", help="What a run staged against what is published.")
-    ] = None,
+    staged: Annotated[str | None, typer.Option(metavar="RUN", help="What a run staged against what is published.")] = None,
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
@@ -290,9 +288,7 @@ def diff(
     if as_json:
         print_json([asdict(change) for change in changes])
         return
-    rows = [
-        [change.name.partition("/")[2], change.kind, change.what, described(change.attributes)] for change in changes
-    ]
+    rows = [[change.name.partition("/")[2], change.kind, change.what, described(change.attributes)] for change in changes]
     print_table(f"{connection}: {len(changes)} differences", ["name", "what", "label", "why"], rows)
 
 
@@ -319,9 +315,7 @@ def rollback(
 
 def check(
     connection: ConnectionName,
-    full: Annotated[
-        bool, typer.Option("--full", help="Compare every row, not only what the last run touched.")
-    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Compare every row, not only what the last run touched.")] = False,
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:

@@ -16,9 +16,7 @@ JOB = "catalog"
 REPOSITORY = {".dagster/repository": "__repository__@tidemark"}
 
 
-def launch(
-    config: Config, instance: DagsterInstance, connection: str, *, full: bool, allow_removals: bool
-) -> RunRecord:
+def launch(config: Config, instance: DagsterInstance, connection: str, *, full: bool, allow_removals: bool) -> RunRecord:
     """Runs one connection to its end in this process and returns its row of the ledger."""
     from platform_assets.definitions import defs
 

@@ -5,7 +5,7 @@ import hashlib
 from spark_code.catalog.run import CatalogRun
 from spark_code.catalog.subject import CatalogSubject
 from tidemark.catalog.checks import CheckResult
-from tidemark.catalog.mirror import damaged_files, read_manifest, stale_keys
+from tidemark.catalog.manifest import damaged_files, read_manifest, stale_keys
 from tidemark.catalog.published import SYSTEM
 from tidemark.errors import StateError
 
@@ -14,9 +14,7 @@ def audit(subject: CatalogSubject, *, whole: bool = False) -> list[CheckResult]:
     """The verdicts; the whole of the mirror is always read, of the lake only what the last run touched unless asked."""
     published = subject.published()
     if published.snapshot is None:
-        raise StateError(
-            f"{subject.connection.name}: nothing is published yet. `tidemark run {subject.connection.name}`."
-        )
+        raise StateError(f"{subject.connection.name}: nothing is published yet. `tidemark run {subject.connection.name}`.")
     results = [mirror_agrees(subject, published.snapshot), marker_not_ahead(subject)]
     last = subject.control.runs.latest(SYSTEM, subject.name)
     if last and last.status in ("published", "unchanged"):

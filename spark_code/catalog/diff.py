@@ -32,9 +32,7 @@ class IncrementalDiff:
     deleted: pa.Table
 
 
-def incremental_diff(
-    lake: Lake, plan: RunPlan, units: pa.Table, columns: Parts, staged: StagedState
-) -> IncrementalDiff:
+def incremental_diff(lake: Lake, plan: RunPlan, units: pa.Table, columns: Parts, staged: StagedState) -> IncrementalDiff:
     """The diff of a staged state against the published one."""
 
     def of_kind(kind: Kind) -> pa.Table:

@@ -6,8 +6,8 @@ from uuid import uuid4
 from spark_code.catalog.marks import move_marker
 from spark_code.catalog.recovery import Recovery
 from spark_code.catalog.subject import CatalogSubject
+from tidemark.catalog.manifest import read_manifest
 from tidemark.catalog.marker import format_marker
-from tidemark.catalog.mirror import read_manifest
 from tidemark.catalog.published import SYSTEM
 from tidemark.lake import MARKER, RUN_ID
 

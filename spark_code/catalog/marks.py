@@ -8,9 +8,7 @@ from tidemark.control import actor
 from tidemark.faults import fault_point
 
 
-def move_marker(
-    subject: CatalogSubject, read: Marker, to: datetime, snapshot: int, run_id: str | None, reason: str
-) -> None:
+def move_marker(subject: CatalogSubject, read: Marker, to: datetime, snapshot: int, run_id: str | None, reason: str) -> None:
     """Records the move, with an audit row, and then swaps marker.txt for the one that was read.
 
     In this order a crash in between leaves an old marker.txt, which is safe; a marker.txt without a record is refused.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from spark_code.catalog.marks import move_marker
 from spark_code.catalog.subject import CatalogSubject
-from tidemark.catalog.mirror import damaged_files, read_manifest
+from tidemark.catalog.manifest import damaged_files, read_manifest
 from tidemark.catalog.published import SYSTEM, Published
 from tidemark.control import RunRecord
 from tidemark.errors import UnknownRun

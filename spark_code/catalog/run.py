@@ -85,9 +85,7 @@ class CatalogRun:
                 keep = isinstance(self._error, ChecksFailed)
                 if not keep:
                     Recovery(self.subject).undo(self.run_id)
-                self.subject.control.runs.finish(
-                    self.run_id, "failed", error=self._error, detail={"seconds": self.seconds}
-                )
+                self.subject.control.runs.finish(self.run_id, "failed", error=self._error, detail={"seconds": self.seconds})
         finally:
             self._held.close()
 

@@ -6,7 +6,6 @@ from functools import cached_property
 import orjson
 
 from spark_code.catalog.diff import DiffWriter
-from spark_code.catalog.mirror import Mirror
 from spark_code.catalog.state import StagedState
 from spark_code.lake import Lake
 from spark_code.parts import Parts, find_parts
@@ -14,6 +13,7 @@ from spark_code.platform import Platform
 from tidemark.catalog.entities import EntityWriter
 from tidemark.catalog.layout import CatalogLayout
 from tidemark.catalog.marker import MarkerFile
+from tidemark.catalog.mirror import Mirror
 from tidemark.catalog.packs.base import SourcePack, pack_for
 from tidemark.catalog.plan import RunPlan
 from tidemark.catalog.published import Published, mark_subject, read_published
@@ -80,7 +80,9 @@ class CatalogSubject:
     @property
     def mirror(self) -> Mirror:
         settings = self.connection
-        return Mirror(self.lake, self.store, self.layout, self.clock, settings.column_chunk_size, settings.copy_workers)
+        return Mirror(
+            self.lake.reader, self.store, self.layout, self.clock, settings.column_chunk_size, settings.copy_workers
+        )
 
     def published(self) -> Published:
         return read_published(self.lake.reader, self.control, self.layout, self.name)

@@ -86,9 +86,7 @@ COLUMN_CASES = (
         {POSTGRESQL: NOTE_UPDATED, SQLITE: NOTHING, DUCKDB: NOTHING},
     ),
     DdlCase("a column is renamed", ALL, NOTE, ("ALTER TABLE note RENAME COLUMN body TO text",), NOTE_UPDATED),
-    DdlCase(
-        "a column is renamed in case only", ALL, NOTE, ('ALTER TABLE note RENAME COLUMN body TO "Body"',), NOTE_UPDATED
-    ),
+    DdlCase("a column is renamed in case only", ALL, NOTE, ('ALTER TABLE note RENAME COLUMN body TO "Body"',), NOTE_UPDATED),
     DdlCase(
         "two columns of one type swap their names",
         ALL,
@@ -289,9 +287,7 @@ COMMENT_CASES = (
 
 TABLE_CASES = (
     DdlCase("a table is created", ALL, (), NOTE, {"main.note": CREATED}),
-    DdlCase(
-        "a table is created from a query", ALL, (), ("CREATE TABLE note AS SELECT 1 AS a",), {"main.note": CREATED}
-    ),
+    DdlCase("a table is created from a query", ALL, (), ("CREATE TABLE note AS SELECT 1 AS a",), {"main.note": CREATED}),
     DdlCase("a table without columns is created", P, (), ("CREATE TABLE note ()",), {"main.note": CREATED}),
     DdlCase("a table with 1,600 columns is created", ALL, (), (_wide(MANY),), {"main.wide": CREATED}),
     DdlCase("a table is dropped", ALL, NOTE, ("DROP TABLE note",), {"main.note": REMOVED}),

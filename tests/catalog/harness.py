@@ -17,7 +17,7 @@ from platform_assets.catalog.launch import run_config
 from resources.platform import share_platform
 from spark_code.catalog.subject import CatalogSubject
 from spark_code.platform import Platform
-from spark_code.session import ICEBERG_AWS, POSTGRESQL, coordinates, jar_config, cache_folder, start_session
+from spark_code.session import ICEBERG_AWS, POSTGRESQL, cache_folder, coordinates, jar_config, start_session
 from tidemark.catalog.rows import Kind
 from tidemark.catalog.states import entities
 from tidemark.config import load_config
@@ -65,9 +65,7 @@ class Catalog:
     name: str = "shop"
 
     @classmethod
-    def make(
-        cls, folder: Path, spark: SparkForTests, source: Any, connection: dict[str, Any], **config: Any
-    ) -> "Catalog":
+    def make(cls, folder: Path, spark: SparkForTests, source: Any, connection: dict[str, Any], **config: Any) -> "Catalog":
         folder.mkdir(parents=True, exist_ok=True)
         document = {
             "store": str(folder / "store"),

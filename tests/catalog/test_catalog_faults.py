@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.catalog.harness import Catalog, SparkForTests
 
 pytestmark = pytest.mark.fault
@@ -65,7 +66,9 @@ def test_a_run_killed_at_any_point_is_put_right_by_the_next(
 def strays(catalog: Catalog) -> list[str]:
     """Objects that no published run, manifest or snapshot accounts for."""
     subject = catalog.subject
-    runs = {r.run_id for r in subject.control.runs.history("catalog", subject.name) if r.status in ("published", "unchanged")}
+    runs = {
+        r.run_id for r in subject.control.runs.history("catalog", subject.name) if r.status in ("published", "unchanged")
+    }
     odd = [key for key in catalog.objects() if "/runs/" in key and key.split("/runs/")[1].split("/")[0] not in runs]
     temporary = [str(path) for path in Path(catalog.platform.store.root).rglob("*") if ".tmp" in path.name]
     known = catalog.platform.lake.reader.referenced(subject.layout.table)

@@ -1,8 +1,8 @@
 """First run, incremental run, and everything a table can become."""
 
 import pytest
-from tests.catalog.harness import Catalog
 
+from tests.catalog.harness import Catalog
 from tidemark.catalog.rows import Kind
 from tidemark.errors import TooManyRemoved
 

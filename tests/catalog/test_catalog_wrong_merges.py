@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import pytest
-from tests.catalog.harness import Catalog
 
 from resources import io_managers
 from spark_code.catalog.state import StagedState, StateMerge, stage_state
 from spark_code.lake import Lake
+from tests.catalog.harness import Catalog
 from tidemark.catalog.names import unit_key
 from tidemark.lake import branch_of
 
@@ -24,7 +24,18 @@ def copied_row(table: str, column: str, **changes: str) -> Harm:
     """Appends a copy of a column's row with some fields changed."""
 
     def harm(lake: Lake, branch: str) -> None:
-        fields = ["kind", "unit_key", "ordinal", "qualified_name", "unit", "object_id", "digest", "label", "run_id", "entity"]
+        fields = [
+            "kind",
+            "unit_key",
+            "ordinal",
+            "qualified_name",
+            "unit",
+            "object_id",
+            "digest",
+            "label",
+            "run_id",
+            "entity",
+        ]
         chosen = ", ".join(changes.get(name, name) for name in fields)
         name = f"{PREFIX}/{table}/{column}"
         lake.spark.sql(f"INSERT INTO {branch} SELECT {chosen} FROM {branch} WHERE qualified_name = '{name}'")
@@ -144,5 +155,9 @@ def test_the_next_good_run_publishes_and_cleans_up_after_the_bad_ones(changed_sh
     assert changed_shop.subject.lake.reader.branches(changed_shop.subject.layout.table) == {}
     assert changed_shop.columns_of("updated") == ["a", "c"]
     runs = {key.split("/runs/")[1].split("/")[0] for key in changed_shop.objects() if "/runs/" in key}
-    known = {r.run_id for r in changed_shop.subject.control.runs.history("catalog", changed_shop.subject.name) if r.status == "published"}
+    known = {
+        r.run_id
+        for r in changed_shop.subject.control.runs.history("catalog", changed_shop.subject.name)
+        if r.status == "published"
+    }
     assert runs == known

@@ -45,6 +45,9 @@ class PostgresServer:
         self.execute(self.url(), f"CREATE DATABASE {name} TEMPLATE template0")
         return self.url(name)
 
+    def drop_database(self, url: str) -> None:
+        self.execute(self.url(), f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
+
     def execute(self, url: str, *sql: str) -> None:
         """Runs statements, each in a transaction of its own."""
         with psycopg.connect(url, autocommit=True) as connection:

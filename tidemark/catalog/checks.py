@@ -87,9 +87,7 @@ class Verification:
         self._keep("before_units", read(e.base, UNITS, others), ", ".join(UNITS))
         self._keep("after_units", read(e.staged, UNITS, others), ", ".join(UNITS))
         self._keep("before_counts", read(e.base, ["unit_key"], columns), "unit_key, count(*) AS n", "GROUP BY unit_key")
-        self._keep(
-            "after_counts", read(e.staged, ["unit_key"], columns), "unit_key, count(*) AS n", "GROUP BY unit_key"
-        )
+        self._keep("after_counts", read(e.staged, ["unit_key"], columns), "unit_key, count(*) AS n", "GROUP BY unit_key")
         hashed = "unit_key, hash(qualified_name) AS name, hash(qualified_name, entity) AS content, starts_with(qualified_name, unit || '/') AS inside"
         fresh = e.reader.read(e.table, e.staged, rows, f"run_id = '{e.run_id}' and kind = 'column'")
         self._keep("fresh", fresh, hashed)
@@ -146,9 +144,7 @@ class Verification:
 
     def counts_add_up(self) -> CheckResult:
         before = self._one("SELECT sum(n) FROM before_counts")
-        dropped = self._one(
-            "SELECT sum(n) FROM before_counts SEMI JOIN (FROM judged WHERE NOT carried) USING (unit_key)"
-        )
+        dropped = self._one("SELECT sum(n) FROM before_counts SEMI JOIN (FROM judged WHERE NOT carried) USING (unit_key)")
         brought = self._one("SELECT count(*) FROM extracted ANTI JOIN vanished USING (unit_key)")
         after = self._one("SELECT sum(n) FROM after_counts")
         passed = after == before - dropped + brought
@@ -171,23 +167,17 @@ class Verification:
             "rows of this run": ours,
         }
         if added != ours:
-            return CheckResult(
-                "carried_unchanged", False, f"{added} rows were added, {ours} of them by this run", facts
-            )
+            return CheckResult("carried_unchanged", False, f"{added} rows were added, {ours} of them by this run", facts)
         if e.whole:
             return self._carried_byte_for_byte(facts)
         carried = self._one("SELECT count(*) FROM judged WHERE carried AND kind = 'table'")
-        return CheckResult(
-            "carried_unchanged", True, f"columns of {carried} tables stay in the files they were in", facts
-        )
+        return CheckResult("carried_unchanged", True, f"columns of {carried} tables stay in the files they were in", facts)
 
     def _carried_byte_for_byte(self, facts: dict[str, Any]) -> CheckResult:
         e = self._evidence
         for name, snapshot in (("whole_before", e.base), ("whole_after", e.staged)):
             fields = ["kind", "unit_key", "qualified_name", "entity"]
-            rows = (
-                e.reader.read(e.table, snapshot, fields) if snapshot is not None else e.units.select(fields).slice(0, 0)
-            )
+            rows = e.reader.read(e.table, snapshot, fields) if snapshot is not None else e.units.select(fields).slice(0, 0)
             self._keep(name, rows, "unit_key, hash(kind, qualified_name, entity) AS content")
         return self._verdict(
             "carried_unchanged",

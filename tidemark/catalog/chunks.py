@@ -71,9 +71,7 @@ def place(kind: Kind, counts: KeyCounts, chunk_size: int, previous: list[ChunkFi
             if index == 0:
                 placed.append(file if rows == file.rows else file.model_copy(update={"rows": rows, "sha256": ""}))
             else:
-                placed.append(
-                    ChunkFile(kind=kind, number=next_number, first_key=int(counts.keys[first + at]), rows=rows)
-                )
+                placed.append(ChunkFile(kind=kind, number=next_number, first_key=int(counts.keys[first + at]), rows=rows))
                 next_number += 1
     # A file that lost all its rows goes, and its neighbour takes over the range.
     kept = [file for file in placed if file.rows]

@@ -21,9 +21,7 @@ def parse_marker(text: str) -> datetime:
     """The marker's moment. Anything but the one documented form is refused: it must never reach a query."""
     line = text.strip()
     if not _FORM.fullmatch(line):
-        raise MarkerCorrupt(
-            "marker.txt is not one line of UTC ISO 8601; the next run will be full and write a new one."
-        )
+        raise MarkerCorrupt("marker.txt is not one line of UTC ISO 8601; the next run will be full and write a new one.")
     try:
         return datetime.fromisoformat(line.replace("Z", "+00:00")).astimezone(UTC)
     except ValueError as bad:

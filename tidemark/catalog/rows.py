@@ -65,10 +65,7 @@ class Row:
 def as_table(rows: Iterable[Row]) -> pa.Table:
     rows = list(rows)
     return pa.table(
-        {
-            name: pa.array([getattr(row, name) for row in rows], STATE_SCHEMA.field(name).type)
-            for name in STATE_SCHEMA.names
-        },
+        {name: pa.array([getattr(row, name) for row in rows], STATE_SCHEMA.field(name).type) for name in STATE_SCHEMA.names},
         schema=STATE_SCHEMA,
     )
 

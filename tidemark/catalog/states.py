@@ -60,7 +60,5 @@ def _change(kind: str, name: str, old: str | None, new: str | None) -> Change:
     if old is None or new is None:
         return Change("added" if old is None else "removed", kind, name, {})
     before, now = (orjson.loads(text)["attributes"] for text in (old, new))
-    differing = {
-        key: (before.get(key), now.get(key)) for key in sorted({*before, *now}) if before.get(key) != now.get(key)
-    }
+    differing = {key: (before.get(key), now.get(key)) for key in sorted({*before, *now}) if before.get(key) != now.get(key)}
     return Change("changed", kind, name, differing)

@@ -85,9 +85,7 @@ class Connection(Section):
 
         known = known_apps()
         if app not in known:
-            raise ValueError(
-                f"there is no source pack of this name.{did_you_mean(app, known)} Known: {', '.join(known)}."
-            )
+            raise ValueError(f"there is no source pack of this name.{did_you_mean(app, known)} Known: {', '.join(known)}.")
         return app
 
     @field_validator("id", "name")

@@ -61,8 +61,6 @@ def _report_shared_subjects(given: dict[str, Any], document: Document) -> None:
         # As in the lake's table names, which know neither case nor punctuation.
         subject = re.sub(r"[^a-z0-9]", "_", f"{settings['app']}/{settings['id']}".lower())
         if subject in first:
-            words = (
-                f"has the same app and id as '{first[subject]}' (case and punctuation aside). Give it an id of its own."
-            )
+            words = f"has the same app and id as '{first[subject]}' (case and punctuation aside). Give it an id of its own."
             document.report(("connections", name, "id"), words)
         first.setdefault(subject, name)

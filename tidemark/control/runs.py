@@ -65,9 +65,7 @@ class RunLedger:
             found = _row(connection, run_id)
             if found is None:
                 row = {"system": system, "subject": subject, "run_id": run_id, "status": RUNNING}
-                connection.execute(
-                    sa.insert(runs).values(**row, started_at=self._clock.now(), detail=dict(detail or {}))
-                )
+                connection.execute(sa.insert(runs).values(**row, started_at=self._clock.now(), detail=dict(detail or {})))
                 return _record(_row(connection, run_id))
         if (found.system, found.subject, found.status) != (system, subject, RUNNING):
             raise StateError(f"{subject}: run {run_id} is in the ledger already, as {_named(found)}. Use a new run id.")
@@ -155,9 +153,7 @@ def _named(row: Any) -> str:
     return f"a run of {row.system} {row.subject} that is {row.status}"
 
 
-def _change(
-    connection: sa.Connection, run_id: str, values: dict[str, Any], detail: Mapping[str, Any] | None
-) -> RunRecord:
+def _change(connection: sa.Connection, run_id: str, values: dict[str, Any], detail: Mapping[str, Any] | None) -> RunRecord:
     found = _row(connection, run_id)
     if found is None:
         raise UnknownRun(f"no run '{run_id}' in the ledger: it was never begun.")

@@ -41,9 +41,7 @@ _BROKEN_OFF = (ResponseStreamingError, IncompleteReadError, FlexibleChecksumErro
 class S3Store(ObjectStore):
     """One PUT is atomic on S3: nothing is ever committed by copy or rename."""
 
-    def __init__(
-        self, bucket: str, prefix: str = "", *, endpoint: str | None = None, region: str | None = None
-    ) -> None:
+    def __init__(self, bucket: str, prefix: str = "", *, endpoint: str | None = None, region: str | None = None) -> None:
         self.root = f"s3://{bucket}/{prefix}".rstrip("/")
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
@@ -182,9 +180,7 @@ class S3Store(ObjectStore):
         with self._named_errors("look at", self.uri(key)):
             written = self._head_answer(key)
         if written is None or _write_id(written) is None:
-            raise StoreError(
-                f"{self.root}: {self._service()} does not keep the metadata of objects; use another service"
-            )
+            raise StoreError(f"{self.root}: {self._service()} does not keep the metadata of objects; use another service")
 
     def _at(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + key}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.catalog.chunks import ChunkFile, KeyCounts, place, touched
-from tidemark.catalog.mirror import settled
+from tidemark.catalog.manifest import settled
 from tidemark.catalog.names import parts_of, qualified_name, unit_key
 from tidemark.catalog.rows import Kind, with_label
 

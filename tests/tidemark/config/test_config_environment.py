@@ -88,7 +88,5 @@ def test_a_missing_variable_names_variable_key_file_and_line(load):
 
 
 def test_a_malformed_reference_in_a_url_is_told_when_the_file_is_read(load, shop):
-    with pytest.raises(
-        ConfigError, match=r"tidemark\.yaml:6: connections\.shop\.url: '\$\{' is not followed by a name"
-    ):
+    with pytest.raises(ConfigError, match=r"tidemark\.yaml:6: connections\.shop\.url: '\$\{' is not followed by a name"):
         load(shop.replace("${SHOP_URL}", '"postgresql://ann:${}@db"'))

@@ -115,8 +115,7 @@ def test_an_unknown_app_names_the_nearest_and_all(load):
 def test_missing_keys_name_the_line_of_their_section_and_their_purpose(load):
     told = errors(load, "store: x\nconnections:\n  shop:\n    id: a\n")
     assert told == [
-        "tidemark.yaml:3: connections.shop.app: this key is missing. "
-        "The kind of source, by the name of its source pack.",
+        "tidemark.yaml:3: connections.shop.app: this key is missing. The kind of source, by the name of its source pack.",
         "tidemark.yaml:3: connections.shop.url: this key is missing. Where the source is. Put it into the environment: "
         "${SHOP_URL} is looked up when the connection is used.",
     ]
@@ -132,9 +131,7 @@ def test_ids_that_the_lake_cannot_tell_apart_are_refused(load):
     told = error(
         load, "store: x\nconnections:\n  a: {app: postgresql, id: A-1, url: u}\n  b: {app: postgresql, id: a_1, url: u}"
     )
-    assert told.startswith(
-        "tidemark.yaml:4: connections.b.id: has the same app and id as 'a' (case and punctuation aside)"
-    )
+    assert told.startswith("tidemark.yaml:4: connections.b.id: has the same app and id as 'a' (case and punctuation aside)")
 
 
 def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file(load):

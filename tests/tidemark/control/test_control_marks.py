@@ -128,9 +128,7 @@ def race(control: ControlDatabase, name: str, line: Barrier, results: multiproce
         mark = control.marks.get(SHOP)
         line.wait(60)  # both have read the same version
         try:
-            control.marks.move(
-                SHOP, mark and mark.version, name, snapshot=None, run_id=name, actor=actor(), reason="race"
-            )
+            control.marks.move(SHOP, mark and mark.version, name, snapshot=None, run_id=name, actor=actor(), reason="race")
             won.append(True)
         except MarkMoved:
             won.append(False)

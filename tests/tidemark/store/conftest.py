@@ -36,9 +36,7 @@ def local(tmp_path: Path) -> LocalStore:
     return LocalStore(str(tmp_path / "store"))
 
 
-@pytest.fixture(
-    params=[pytest.param("local", marks=pytest.mark.fast), pytest.param("s3_store", marks=pytest.mark.service)]
-)
+@pytest.fixture(params=[pytest.param("local", marks=pytest.mark.fast), pytest.param("s3_store", marks=pytest.mark.service)])
 def store(request: pytest.FixtureRequest) -> ObjectStore:
     """Every kind of store: what they promise is the same."""
     found: ObjectStore = request.getfixturevalue(request.param)

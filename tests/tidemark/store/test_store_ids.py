@@ -35,9 +35,7 @@ def test_no_accepted_key_leaves_the_root(key: str) -> None:
     assert key.encode()
 
 
-@pytest.mark.parametrize(
-    "url", ["", " ", "gs://bucket/x", "file:///tmp", "s3://", "s3:///x", "s3://b_/../c", "s3://ab//c"]
-)
+@pytest.mark.parametrize("url", ["", " ", "gs://bucket/x", "file:///tmp", "s3://", "s3:///x", "s3://b_/../c", "s3://ab//c"])
 def test_an_address_that_is_no_store_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="is no object store"):
         open_store(url)

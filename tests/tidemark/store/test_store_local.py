@@ -111,9 +111,7 @@ def test_temporary_files_and_the_lock_are_not_listed(local: LocalStore) -> None:
     assert [info.key for info in local.list("")] == ["a/b"]
 
 
-def test_the_etag_changes_with_every_rewrite_of_the_same_content(
-    local: LocalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_etag_changes_with_every_rewrite_of_the_same_content(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without waiting for the disk many rewrites fall into one tick of the kernel's clock, and inodes come round again.
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     etags = [local.put("mark", b"same") for _ in range(500)]

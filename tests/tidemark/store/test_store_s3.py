@@ -27,9 +27,7 @@ def far(proxy: LossyProxy, server: S3Server, s3_url: str) -> ObjectStore:
     return open_store(s3_url, endpoint=proxy.endpoint, region=server.region)
 
 
-def test_a_lost_answer_is_read_back_and_found_to_be_ours(
-    far: ObjectStore, s3_store: ObjectStore, proxy: LossyProxy
-) -> None:
+def test_a_lost_answer_is_read_back_and_found_to_be_ours(far: ObjectStore, s3_store: ObjectStore, proxy: LossyProxy) -> None:
     proxy.plan.append("lose")
     etag = far.put_if_absent("mark", b"1")
     assert proxy.plan.count("lose") == 0
@@ -168,9 +166,7 @@ def test_a_missing_bucket_is_named_whatever_is_asked(server: S3Server) -> None:
             call()
 
 
-def test_a_wrong_login_is_named_without_the_login(
-    server: S3Server, s3_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_login_is_named_without_the_login(server: S3Server, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-and-secret")
     # Another spelling of the address: the client for the first one already has its credentials.
     store = open_store(s3_url, endpoint=server.endpoint.replace("127.0.0.1", "localhost"))
@@ -203,9 +199,7 @@ def test_a_pickled_store_holds_no_credentials(s3_store: ObjectStore, server: S3S
     assert server.access_key.encode() not in pickled
 
 
-def test_folders_made_by_a_console_and_probes_are_not_listed(
-    s3_store: ObjectStore, server: S3Server, s3_url: str
-) -> None:
+def test_folders_made_by_a_console_and_probes_are_not_listed(s3_store: ObjectStore, server: S3Server, s3_url: str) -> None:
     bucket, _, prefix = s3_url.removeprefix("s3://").partition("/")
     for foreign in ("folder/", ".tidemark-probe-1"):
         server.client().put_object(Bucket=bucket, Key=f"{prefix}/{foreign}", Body=b"")

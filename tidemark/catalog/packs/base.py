@@ -154,10 +154,7 @@ class SourcePack(ABC):
             listing.identity,
             [astuple(database) for database in listing.databases],
             [astuple(schema) for schema in listing.schemas],
-            [
-                (table.schema, table.name, table.object_id, table.digest, str(table.changed_at))
-                for table in listing.tables
-            ],
+            [(table.schema, table.name, table.object_id, table.digest, str(table.changed_at)) for table in listing.tables],
         )
 
 

@@ -105,9 +105,7 @@ class DuckdbPack(SourcePack):
             clock=EPOCH + timedelta(microseconds=microseconds),
             databases=(DatabaseFacts(database, comment),),
             schemas=tuple(
-                SchemaFacts(database, name, said, listed=True, why_not=None)
-                for name, said in schemas
-                if scope.reaches(name)
+                SchemaFacts(database, name, said, listed=True, why_not=None) for name, said in schemas if scope.reaches(name)
             ),
             tables=tuple(_table(database, row, columns[row[0], row[1]]) for row in found),
         )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import psycopg
@@ -75,14 +76,14 @@ class PostgresqlPack(SourcePack):
             "names": [table.name for table in tables],
         }
         rows = self._in_snapshot(lambda cursor: cursor.execute(query, asked).fetchall(), few=len(tables) <= FEW)
-        found: dict[str, list[list[Any]]] = {}
-        for oid, *facts in rows:
-            columns = found.setdefault(oid, [])
-            if facts[0] is not None:  # a table without columns comes as one row of nothing
-                columns.append(facts)
+        found: dict[str, list[tuple[Any, ...]]] = {}
+        for row in rows:
+            columns = found.setdefault(row[0], [])
+            if row[1] is not None:  # a table without columns comes as one row of nothing
+                columns.append(row)
         for table in tables:
             known = found.get(table.object_id)
-            yield table, None if known is None else [_column(*facts) for facts in sorted(known, key=_ordinal)]
+            yield table, None if known is None else [_column(row) for row in sorted(known, key=_ordinal)]
 
     def fingerprint(self, scope: Scope) -> str:
         query = queries.FINGERPRINT.format(tables=_tables(), database=queries.DATABASE, schemas=queries.SCHEMAS)
@@ -126,9 +127,7 @@ class PostgresqlPack(SourcePack):
         # Closing ends the transaction: it read only, so there is nothing to commit.
         with closing(self._connect()) as connection:
             try:
-                connection.execute(
-                    queries.OPEN.format(lock_timeout=Quoted(self.lock_timeout), nested_loops=Quoted(few))
-                )
+                connection.execute(queries.OPEN.format(lock_timeout=Quoted(self.lock_timeout), nested_loops=Quoted(few)))
                 return read(connection.cursor())
             except VANISHED:
                 raise
@@ -204,13 +203,13 @@ def _like(pattern: str) -> str:
     return pattern.replace("*", "%").replace("?", "_")
 
 
-def _ordinal(facts: list[Any]) -> int:
-    return int(facts[1])
+_ordinal = itemgetter(2)
 
 
-def _column(*facts: Any) -> ColumnFacts:
-    *plain, targets = facts
-    return ColumnFacts(*(*plain, tuple(map(tuple, targets or ()))))
+def _column(row: tuple[Any, ...]) -> ColumnFacts:
+    targets = row[-1]
+    facts = (*row[1:-1], tuple(map(tuple, targets)) if targets else ())
+    return ColumnFacts(*facts)
 
 
 def _tables() -> Composed:

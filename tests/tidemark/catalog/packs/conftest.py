@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,5 +18,7 @@ def duck(tmp_path: Path) -> TestedSource:
 
 
 @pytest.fixture
-def postgresql(pg: PostgresServer) -> TestedSource:
-    return postgresql_source(pg)
+def postgresql(pg: PostgresServer) -> Iterator[TestedSource]:
+    source = postgresql_source(pg)
+    yield source
+    pg.drop_database(source.url)  # hundreds of them would fill a disk

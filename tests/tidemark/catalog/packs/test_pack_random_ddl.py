@@ -103,4 +103,6 @@ def test_duckdb_digests_tell_the_truth(statements: list[str]) -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.lists(DDL, min_size=3, max_size=12))
 def test_postgresql_digests_tell_the_truth(pg: PostgresServer, statements: list[str]) -> None:
-    _follow(postgresql_source(pg), statements)
+    source = postgresql_source(pg)
+    _follow(source, statements)
+    pg.drop_database(source.url)

@@ -291,9 +291,7 @@ def test_listing_and_reading_go_on_while_tables_come_and_go(postgresql: TestedSo
         thread.join()
 
 
-def test_a_schema_change_left_open_is_named_after_a_wait(
-    postgresql: TestedSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schema_change_left_open_is_named_after_a_wait(postgresql: TestedSource, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PostgresqlPack, "lock_timeout", "100ms")
     postgresql.execute("CREATE TABLE note (id integer)", "CREATE VIEW seen AS SELECT id FROM note")
     with psycopg.connect(postgresql.url) as other:

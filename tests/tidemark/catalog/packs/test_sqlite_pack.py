@@ -76,9 +76,7 @@ def test_a_virtual_table_of_an_unknown_module_stops_nothing(sqlite: TestedSource
 
 
 def test_tables_of_sqlite_itself_are_left_out(sqlite: TestedSource) -> None:
-    sqlite.execute(
-        "CREATE TABLE note (id integer PRIMARY KEY AUTOINCREMENT)", 'CREATE TABLE "sqliteish" (id)', "ANALYZE"
-    )
+    sqlite.execute("CREATE TABLE note (id integer PRIMARY KEY AUTOINCREMENT)", 'CREATE TABLE "sqliteish" (id)', "ANALYZE")
     assert set(read_all(pack_for("sqlite", sqlite.url))) == {"main.note", "main.sqliteish"}
 
 
