@@ -99,7 +99,7 @@ def plan_of(run_id: str, base: int, tables: int) -> RunPlan:
     }
     return RunPlan(
         connection="big", run_id=run_id, mode=Mode.INCREMENTAL, reason=Reason.PREREQUISITES_MET, base_snapshot=base,
-        marker_etag=None, next_marker=datetime.now(UTC), since=None, identity="x", unlisted={}, counts=counts,
+        marker_etag=None, next_marker=datetime.now(UTC), since=None, identity="x", scope={}, unlisted={}, counts=counts,
         tables_before=tables,
     )  # fmt: skip
 

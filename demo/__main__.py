@@ -11,10 +11,12 @@ from hashlib import sha256
 from pathlib import Path
 
 import psycopg
+from dagster import DagsterInstance
 from rich.console import Console
 
 from demo.migration import migration
 from demo.postgres import postgres
+from tidemark.config import Config, load_config
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -62,23 +64,29 @@ def next_migration(url: str) -> list[str]:
     return statements
 
 
-def tell() -> None:
-    from platform_assets.catalog.commands import diff, print_run, run
+def bring_up_to_date(config: Config, instance: DagsterInstance) -> None:
+    from platform_assets.catalog.commands import Progress, print_run
     from platform_assets.catalog.launch import launch
-    from platform_assets.instance import open_instance
-    from tidemark.config import load_config
 
-    del run
+    with Progress("shop"):
+        record = launch(config, instance, "shop", full=False, allow_removals=False)
+    print_run("shop", record)
+
+
+def tell() -> None:
+    from platform_assets.catalog.commands import diff
+    from platform_assets.instance import open_instance
+
     config = load_config(ROOT / "tidemark.yaml")
     with shop() as url, open_instance(config) as instance:
         os.environ["SHOP_URL"] = url
         console.rule("1. bring the catalogue up to date")
-        print_run("shop", launch(config, instance, "shop", full=False, allow_removals=False))
+        bring_up_to_date(config, instance)
         console.rule("2. the shop's developers migrate")
         for statement in next_migration(url):
             console.print(f"   {statement}", markup=False)
         console.rule("3. read only what changed")
-        print_run("shop", launch(config, instance, "shop", full=False, allow_removals=False))
+        bring_up_to_date(config, instance)
         console.rule("4. what is different now")
         diff("shop", "latest~1", "latest", config=config.path)
     store = config.store.folder

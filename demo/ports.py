@@ -1,4 +1,4 @@
-"""Ports for servers that tests start."""
+"""Ports for servers that the demo and the tests start."""
 
 import socket
 

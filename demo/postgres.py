@@ -23,12 +23,15 @@ host all all 127.0.0.1/32 scram-sha-256
 """
 # Nothing here has to survive a power cut.
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+# Lines of the log name their database, so that a test can count its own statements.
+LOG = {"log_line_prefix": "%d ", "logging_collector": "off"}
 
 
 @dataclass(frozen=True)
 class PostgresServer:
     port: int
     pid: int
+    log: Path
 
     def url(self, database: str = "postgres", user: str | None = None, password: str | None = None) -> str:
         login = quote(user or SUPERUSER, safe="")
@@ -41,6 +44,9 @@ class PostgresServer:
         name = f"t_{uuid4().hex[:12]}"
         self.execute(self.url(), f"CREATE DATABASE {name} TEMPLATE template0")
         return self.url(name)
+
+    def drop_database(self, url: str) -> None:
+        self.execute(self.url(), f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
 
     def execute(self, url: str, *sql: str) -> None:
         """Runs statements, each in a transaction of its own."""
@@ -56,13 +62,13 @@ def postgres(folder: Path, **settings: str) -> Iterator[PostgresServer]:
     with (folder / "log").open("wb") as log:
         port = free_port()
         address = {"listen_addresses": "127.0.0.1", "port": str(port), "unix_socket_directories": ""}
-        options = {**FAST, **address, **settings}
+        options = {**FAST, **LOG, **address, **settings}
         command = [str(binaries / "postgres"), "-D", str(folder / "data")]
         command += [f"--{name}={value}" for name, value in options.items()]
         process = subprocess.Popen(command, stdout=log, stderr=log, user=system_user, cwd=folder / "data")
-    server = PostgresServer(port, process.pid)
+    server = PostgresServer(port, process.pid, folder / "log")
     try:
-        _wait(server, process, folder / "log")
+        _wait(server, process)
         yield server
     finally:
         process.send_signal(SIGINT)  # a fast shutdown: open sessions are ended
@@ -81,7 +87,7 @@ def _initialised(data: Path) -> tuple[Path, str | None]:
     return server.bin_path, server.system_user
 
 
-def _wait(server: PostgresServer, process: "subprocess.Popen[bytes]", log: Path) -> None:
+def _wait(server: PostgresServer, process: "subprocess.Popen[bytes]") -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
@@ -89,5 +95,5 @@ def _wait(server: PostgresServer, process: "subprocess.Popen[bytes]", log: Path)
             return
         except psycopg.OperationalError:
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text()}") from None
+                raise RuntimeError(f"PostgreSQL did not start:\n{server.log.read_text()}") from None
             time.sleep(0.05)

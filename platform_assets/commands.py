@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 def maintain(
     connections: Annotated[list[str] | None, typer.Argument(metavar="[CONNECTION…]", help="Default: all.")] = None,
-    keep_runs: Annotated[int, typer.Option(help="Runs whose state can still be read and rolled back to.")] = 50,
+    keep_runs: Annotated[int, typer.Option(min=1, help="Runs whose state can still be read and rolled back to.")] = 50,
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:

@@ -17,8 +17,8 @@ from spark_code.catalog.subject import CatalogSubject
 
 Context = AssetExecutionContext | AssetCheckExecutionContext
 
-# Runs that are under way in this process, by Dagster's run id. A resource is made anew for every user of it, and the lease of
-# a run must be held from its first step to its last.
+# Runs that are under way in this process, by Dagster's run id. A resource is made anew for every user of it, and the
+# lease of a run must be held from its first step to its last.
 _under_way: dict[str, CatalogRun] = {}
 
 

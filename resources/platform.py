@@ -28,7 +28,8 @@ def share_platform(platform: Platform) -> Platform:
 
 def lazy_session(settings: dict[str, str]) -> SparkSession:
     """The session as dagster-pyspark makes it: on first use, and the same one for everybody in the process."""
-    prepare_environment()
+    if "spark.remote" not in settings:
+        prepare_environment()
     session: SparkSession = LazyPySparkResource(spark_config=settings).spark_session
     return session
 

@@ -4,7 +4,7 @@ Spark itself knows no S3 here, and does not need to: a task hands Arrow batches 
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_code.errors import named_errors
 from tidemark.faults import fault_point
 from tidemark.store import ObjectStore
 
@@ -46,7 +47,7 @@ def read_part(store: ObjectStore, key: str, columns: list[str] | None = None) ->
 def write_parts(frame: DataFrame, schema: pa.Schema, store: ObjectStore, prefix: str, rows: int = PART_ROWS) -> list[Part]:
     """Writes a DataFrame from its own tasks, at most `rows` rows an object, named by task and position."""
 
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -55,11 +56,12 @@ def write_parts(frame: DataFrame, schema: pa.Schema, store: ObjectStore, prefix:
             part = write_part(store, f"{prefix}/part_{task:05d}_{number:05d}.parquet", table)
             yield pa.record_batch({"key": [part.key], "rows": [part.rows]})
 
-    written = frame.mapInArrow(write, "key string, rows long").collect()
+    with named_errors():
+        written = frame.mapInArrow(write, "key string, rows long").collect()
     return sorted((Part(row["key"], row["rows"]) for row in written), key=lambda part: part.key)
 
 
-def regrouped(batches: Iterator[pa.RecordBatch], schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
+def regrouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
     """The same rows in tables of `rows` rows, the last one shorter; nothing for no rows."""
     waiting: list[pa.RecordBatch] = []
     count = 0
@@ -101,7 +103,7 @@ class Parts:
         tasks = pa.array(range(len(self.parts)), pa.int32())
         keys = pa.table({"key": [part.key for part in self.parts], "task": tasks})
 
-        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for key in batch["key"].to_pylist():
                     yield from read_part(store, key).to_batches()

@@ -26,7 +26,11 @@ class Platform:
     @cached_property
     def store(self) -> ObjectStore:
         settings = self.config.store
-        return open_store(settings.url, endpoint=settings.endpoint, region=settings.region)
+        store = open_store(settings.url, endpoint=settings.endpoint, region=settings.region)
+        if settings.folder is None:
+            # Some look-alikes of S3 accept conditions and ignore them: such a store would lose marks.
+            store.probe()
+        return store
 
     @cached_property
     def control(self) -> ControlDatabase:

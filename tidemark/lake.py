@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -61,12 +62,12 @@ class LakeSettings:
 
 def sqlalchemy_url(properties: Mapping[str, str]) -> str:
     """A JDBC address with its user and password as one SQLAlchemy URL."""
-    uri = properties["uri"].removeprefix("jdbc:").partition("?")[0]
+    uri = properties["uri"].removeprefix("jdbc:")
     if uri.startswith("sqlite:"):
-        return "sqlite:///" + uri.removeprefix("sqlite:")
-    user, password = properties.get("jdbc.user"), properties.get("jdbc.password")
-    login = f"{user}:{password}@" if password else f"{user}@" if user else ""
-    return uri.replace("postgresql://", f"postgresql+psycopg://{login}")
+        return "sqlite:///" + uri.removeprefix("sqlite:").partition("?")[0]
+    url = make_url(uri.replace("postgresql://", "postgresql+psycopg://"))
+    login = url.set(username=properties.get("jdbc.user"), password=properties.get("jdbc.password"))
+    return login.render_as_string(hide_password=False)
 
 
 class LakeReader:
@@ -92,7 +93,7 @@ class LakeReader:
             ) from error
         except FileNotFoundError as error:
             raise LakeError(
-                f"{name}: the lake lost the table's metadata file. Restore it, or drop the table to start over with a full run."
+                f"{name}: the lake lost the table's metadata file. Restore it, or drop the table for a new full run."
             ) from error
 
     def published(self, name: str) -> Snapshot | None:
@@ -190,6 +191,7 @@ def _catalogue_address(control: str) -> dict[str, str]:
         # A file of its own: Spark's driver and ours would lock each other out of one.
         path = Path(url.database or "control.db").with_name("lake.db")
         return {"uri": f"jdbc:sqlite:{path}?busy_timeout=30000"}
-    place = f"{url.host or '127.0.0.1'}:{url.port or 5432}/{url.database}"
+    options = urlencode({key: value for key, value in url.query.items() if isinstance(value, str)})
+    place = f"{url.host or '127.0.0.1'}:{url.port or 5432}/{url.database}" + (f"?{options}" if options else "")
     login = {"jdbc.user": url.username or "", "jdbc.password": url.password or ""}
     return {"uri": f"jdbc:postgresql://{place}"} | {key: value for key, value in login.items() if value}

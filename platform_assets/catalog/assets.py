@@ -19,7 +19,7 @@ from pydantic import Field
 from pyspark.sql import DataFrame
 
 from partitions.catalog import connections
-from resources.catalog import CatalogResource
+from resources.catalog import CatalogResource, MarkerResource
 from spark_code.catalog.diff import IncrementalDiff
 from spark_code.catalog.state import StagedState, StateMerge
 from spark_code.parts import Parts
@@ -58,12 +58,15 @@ def shown(value: object) -> MetadataValue:
     },
     partitions_def=connections,
 )
-def listing(context: AssetExecutionContext, config: RunOptions, catalog: CatalogResource) -> Iterator[Output[pa.Table]]:
+def listing(
+    context: AssetExecutionContext, config: RunOptions, catalog: CatalogResource, marker_file: MarkerResource
+) -> Iterator[Output[pa.Table]]:
     """One listing of the source, in one of its snapshots."""
     run = catalog.run(context)
     with run.step("list"):
         plan, units = run.list_units(force_full=config.full, allow_removals=config.allow_removals)
-    told = {"mode": str(plan.mode), "reason": str(plan.reason)}
+    found = marker_file.shown(context.partition_key)
+    told = {"mode": str(plan.mode), "reason": str(plan.reason), "marker": str(found["marker"])}
     for kind in (Kind.DATABASE, Kind.SCHEMA, Kind.TABLE):
         rows = units.filter(pc.equal(units["kind"], kind))
         labels = {row["values"]: row["counts"] for row in pc.value_counts(rows["label"]).to_pylist()}

@@ -1,11 +1,13 @@
 """Schedules, sensors: when the catalogue runs by itself, and who is told when it fails."""
 
 import smtplib
+import ssl
 from collections.abc import Iterator
 from email.message import EmailMessage
 
 from dagster import (
     DefaultScheduleStatus,
+    DefaultSensorStatus,
     RunFailureSensorContext,
     RunRequest,
     ScheduleDefinition,
@@ -20,13 +22,18 @@ from dagster import (
 from partitions.catalog import connections
 from platform_assets.catalog.jobs import catalog_job
 from resources.catalog import CatalogResource
+from tidemark import errors
 from tidemark.config import Config, EmailSettings
 from tidemark.errors import TidemarkError
 
 SENDING_SECONDS = 30
 
 
-@sensor(minimum_interval_seconds=30, description="Keeps the partitions in step with the connections of the configuration.")
+@sensor(
+    minimum_interval_seconds=30,
+    default_status=DefaultSensorStatus.RUNNING,
+    description="Keeps the partitions in step with the connections of the configuration.",
+)
 def connections_in_step(context: SensorEvaluationContext, catalog: CatalogResource) -> SensorResult:
     wanted = set(catalog.platform.platform.config.connections)
     known = set(context.instance.get_dynamic_partitions(str(connections.name)))
@@ -54,7 +61,7 @@ def sources_changed(context: SensorEvaluationContext, catalog: CatalogResource) 
                 told[name] = seen[name]
             continue
         if told[name] != seen.get(name):
-            yield RunRequest(run_key=f"{name}:{told[name]}", partition_key=name, tags={"tidemark/started-by": "sensor"})
+            yield RunRequest(partition_key=name, tags={"tidemark/started-by": "sensor"})
     context.update_cursor(encode(told))
     if told == seen:
         yield SkipReason("no source changed")
@@ -90,7 +97,10 @@ def scheduled(connection: str, cron: str) -> ScheduleDefinition:
     return at_its_time
 
 
-@run_failure_sensor(description="Sends an e-mail when a run fails. Needs `email:` in the configuration.")
+@run_failure_sensor(
+    default_status=DefaultSensorStatus.RUNNING,
+    description="Sends an e-mail when a run fails. Needs `email:` in the configuration.",
+)
 def failure_told(context: RunFailureSensorContext, catalog: CatalogResource) -> SkipReason | None:
     settings = catalog.platform.platform.config.email
     if settings is None:
@@ -104,14 +114,16 @@ def failure_told(context: RunFailureSensorContext, catalog: CatalogResource) -> 
 
 
 def cause(context: RunFailureSensorContext) -> str:
-    """The named error at the bottom of the failure; only its own words, which hold no secret and no state."""
+    """The error at the bottom of the failure. Ours hold no secret and no state; others are told by name only."""
     for event in context.get_step_failure_events():
         error = event.step_failure_data.error
         while error and error.cause:
             error = error.cause
-        if error:
+        if error and error.cls_name and hasattr(errors, error.cls_name):
             return error.message.strip()
-    return context.failure_event.message or "unknown"
+        if error:
+            return f"{error.cls_name}: see the run's log"
+    return "see the run's log"
 
 
 def failure_message(settings: EmailSettings, job: str, connection: str, run_id: str, why: str) -> EmailMessage:
@@ -120,7 +132,7 @@ def failure_message(settings: EmailSettings, job: str, connection: str, run_id: 
     message["Subject"] = f"Tidemark: {job} of {connection} failed"
     message.set_content(
         f"Run {run_id} of {connection} failed:\n\n    {why}\n\n"
-        f"Nothing was published and the marker did not move.\n`tidemark history {connection}` shows its runs.\n"
+        f"`tidemark history {connection}` shows its runs. Whatever this one left undone, the next run puts right.\n"
     )
     return message
 
@@ -128,7 +140,7 @@ def failure_message(settings: EmailSettings, job: str, connection: str, run_id: 
 def send(settings: EmailSettings, message: EmailMessage) -> None:
     with smtplib.SMTP(settings.host, settings.port, timeout=SENDING_SECONDS) as server:
         if settings.starttls:
-            server.starttls()
+            server.starttls(context=ssl.create_default_context())
         if settings.username and settings.password:
             server.login(settings.username, settings.password.get_secret_value())
         server.send_message(message)

@@ -17,7 +17,7 @@ from resources.catalog import CatalogResource
 from tidemark.catalog.checks import CHECKS, CheckResult
 
 WHAT = {
-    "decision_matrix": "Every unit is in the state as its label says: fresh ones as read, carried ones as before, removed ones gone.",
+    "decision_matrix": "Every unit is in the state as its label says: fresh as read, carried as before, removed ones gone.",
     "no_orphan_columns": "Every column belongs to a table of the state.",
     "no_duplicate_names": "Every qualified name is there once.",
     "counts_add_up": "Columns: previous − dropped + fresh = staged.",

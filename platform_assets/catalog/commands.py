@@ -222,8 +222,7 @@ def state_of(subject: Any, run_name: str | None) -> tuple[int, str]:
             raise StateError(
                 f"{subject.connection.name}: nothing is published yet. `tidemark run {subject.connection.name}`."
             )
-        last = published.last_run
-        return published.snapshot, last.run_id if last else published.run_id or ""
+        return published.snapshot, published.labels_of
     record = find_run(subject, run_name)
     if record.snapshot is None:
         raise UsageError(f"{subject.connection.name}: run {record.run_id} is {record.status} and left no state.")

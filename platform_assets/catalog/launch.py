@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import uuid4
 
-from dagster import DagsterInstance, DagsterInvariantViolationError
+from dagster import DagsterExecutionInterruptedError, DagsterInstance
 from dagster._core.errors import DagsterAssetCheckFailedError
 
 from partitions.catalog import connections
@@ -33,7 +33,9 @@ def launch(config: Config, instance: DagsterInstance, connection: str, *, full: 
             tags={**REPOSITORY, "tidemark/started-by": "command line"},
             raise_on_error=True,
         )
-    except (DagsterAssetCheckFailedError, DagsterInvariantViolationError) as stopped:
+    except DagsterExecutionInterruptedError:
+        raise KeyboardInterrupt from None
+    except DagsterAssetCheckFailedError as stopped:
         record = control.runs.find("catalog", subject, run_id)
         raise ChecksFailed((record.error or str(stopped)).removeprefix("ChecksFailed: ")) from stopped
     return control.runs.find("catalog", subject, run_id)

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -90,7 +90,7 @@ def extract_columns(
         }
     )
 
-    def read(arrived: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(arrived: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         mine = [row for part in arrived for row in part.to_pylist()]
         if not mine:
             return

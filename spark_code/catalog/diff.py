@@ -39,7 +39,9 @@ def incremental_diff(lake: Lake, plan: RunPlan, units: pa.Table, columns: Parts,
         rows = units.filter(pc.equal(units["kind"], kind))
         return rows.filter(pc.invert(pc.is_in(rows["unit"], pa.array(staged.vanished, pa.string()))))
 
-    present = lambda rows: rows.filter(pc.not_equal(rows["label"], Label.REMOVED))  # noqa: E731
+    def present(rows: pa.Table) -> pa.Table:
+        return rows.filter(pc.not_equal(rows["label"], Label.REMOVED))
+
     tables = of_kind(Kind.TABLE)
     return IncrementalDiff(
         plan=plan,

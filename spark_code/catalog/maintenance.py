@@ -9,6 +9,7 @@ from spark_code.catalog.subject import CatalogSubject
 from tidemark.catalog.manifest import read_manifest
 from tidemark.catalog.marker import format_marker
 from tidemark.catalog.published import SYSTEM
+from tidemark.control import RunRecord
 from tidemark.lake import MARKER, RUN_ID
 
 
@@ -24,7 +25,7 @@ def maintain(subject: CatalogSubject, *, keep_runs: int = 50) -> dict[str, Any]:
         lease.confirm()
         follow(subject, published.snapshot)
         facts |= subject.lake.forget(subject.layout.table, kept_snapshots(subject, keep_runs))
-        for old in subject.control.runs.history(SYSTEM, subject.name)[keep_runs:]:
+        for old in kept_runs(subject, None)[keep_runs:]:
             subject.store.delete_prefix(subject.layout.run(old.run_id) + "/")
         facts["unreferenced files removed"] = subject.lake.sweep(subject.layout.table, subject.store)
         facts["temporary files removed"] = subject.store.sweep()
@@ -52,10 +53,15 @@ def follow(subject: CatalogSubject, before: int) -> None:
         subject.store.put(subject.layout.manifest, (moved.model_dump_json(indent=2) + "\n").encode())
 
 
+def kept_runs(subject: CatalogSubject, number: int | None) -> list[RunRecord]:
+    """The runs that left a state behind, newest first."""
+    return [run for run in subject.control.runs.history(SYSTEM, subject.name) if run.snapshot is not None][:number]
+
+
 def kept_snapshots(subject: CatalogSubject, keep_runs: int) -> set[int]:
     """Snapshots that the last runs began from or left behind, and every branch."""
     reader, table = subject.lake.reader, subject.layout.table
-    runs = subject.control.runs.history(SYSTEM, subject.name, keep_runs)
+    runs = kept_runs(subject, keep_runs)
     kept = {snapshot for run in runs for snapshot in (run.base_snapshot, run.snapshot) if snapshot is not None}
     current = reader.published(table)
     return kept | set(reader.branches(table).values()) | ({current.snapshot_id} if current else set())

@@ -48,7 +48,7 @@ class Recovery:
             "entities": manifest.counts,
             "identity": plan.identity,
             "unlisted": plan.unlisted,
-            "scope": {"include": list(subject.scope.include), "exclude": list(subject.scope.exclude)},
+            "scope": plan.scope,
             "finished after an interruption": True,
         }
         subject.control.runs.finish(record.run_id, "published", snapshot=published.snapshot, detail=detail)
@@ -75,9 +75,7 @@ class Recovery:
             and not damaged_files(subject.store, subject.layout, manifest)
         ):
             return
-        last = subject.control.runs.latest(SYSTEM, subject.name)
-        run_id = last.run_id if last else published.run_id or ""
-        subject.mirror.bring_to(subject.layout.table, published.snapshot, run_id, None)
+        subject.mirror.bring_to(subject.layout.table, published.snapshot, published.labels_of, None)
 
     def undo(self, run_id: str) -> None:
         """Removes what an unpublished run left: its branch, its objects, and its files in the lake."""
@@ -97,6 +95,6 @@ class Recovery:
         for record in subject.control.runs.history(SYSTEM, subject.name):
             if record.status in ("failed", "abandoned"):
                 subject.store.delete_prefix(subject.layout.run(record.run_id) + "/")
-            elif record.run_id != run_id:
+            elif record.status in ("published", "unchanged") and record.run_id != run_id:
                 subject.store.delete_prefix(subject.layout.extracted(record.run_id) + "/")
                 return

@@ -131,7 +131,7 @@ class CatalogRun:
         if not wanted.num_rows:
             return None
         requests = [
-            ColumnRequest(TableRef(*parts_of(row["qualified_name"]), row["object_id"]), row["label"])
+            ColumnRequest(table_ref(row["qualified_name"], row["object_id"]), row["label"])
             for row in wanted.select(["qualified_name", "object_id", "label"]).to_pylist()
         ]
         reader = ColumnReader(self.subject.pack, self.subject.writer, self.run_id)
@@ -219,7 +219,7 @@ class CatalogRun:
         move_marker(self.subject, read, plan.next_marker, snapshot, self.run_id, reason)
 
     def _detail(self, staged: StagedState, counts: dict[str, int]) -> dict[str, Any]:
-        scope, plan = self.subject.scope, self.plan
+        plan = self.plan
         read = self.columns.rows - len(staged.vanished)
         return {
             "labels": plan.counts,
@@ -227,7 +227,7 @@ class CatalogRun:
             "columns read": read,
             "columns carried": counts["column"] - read,
             "vanished": len(staged.vanished),
-            "scope": {"include": list(scope.include), "exclude": list(scope.exclude)},
+            "scope": plan.scope,
             "identity": plan.identity,
             "unlisted": plan.unlisted,
             "seconds": self.seconds,
@@ -237,6 +237,11 @@ class CatalogRun:
         if self._lease is None:
             raise PartialRun(f"{self.subject.connection.name}: run {self.run_id} has not begun.")
         self._lease.confirm()
+
+
+def table_ref(qualified_name: str, object_id: str) -> TableRef:
+    database, schema, name = parts_of(qualified_name)
+    return TableRef(database, schema, name, object_id)
 
 
 def plan_run(
@@ -275,6 +280,7 @@ def plan_run(
         next_marker=listing.clock,
         since=since if mode is Mode.INCREMENTAL else None,
         identity=listing.identity,
+        scope={"include": list(subject.scope.include), "exclude": list(subject.scope.exclude)},
         unlisted=unlisted_since(listing, subject.writer, published.unlisted, run_id),
         counts=unit_counts(units),
         removals_allowed=allow_removals,

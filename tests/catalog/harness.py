@@ -116,8 +116,8 @@ class Catalog:
         """The published entities, sorted by name."""
         published = self.subject.published()
         assert published.snapshot is not None
-        run_id = published.last_run.run_id if published.last_run else published.run_id or ""
-        lines = entities(self.platform.lake.reader, self.subject.layout.table, published.snapshot, run_id, kind)
+        reader, table = self.platform.lake.reader, self.subject.layout.table
+        lines = entities(reader, table, published.snapshot, published.labels_of, kind)
         return [json.loads(line) for line in lines]
 
     def unlabelled(self) -> list[dict[str, Any]]:

@@ -50,7 +50,6 @@ def test_a_run_killed_at_any_point_is_put_right_by_the_next(
     wanted, points = undisturbed
     assert len(points) >= 25
     for number, point in enumerate(points):
-        print(f"killed at {point}")
         catalog = Catalog.of_sqlite(tmp_path / str(number), spark)
         catalog.source.execute(*SETUP)
         catalog.run()

@@ -1,10 +1,5 @@
 """Ports for servers that tests start."""
 
-import socket
+from demo.ports import free_port
 
-
-def free_port() -> int:
-    """A TCP port on 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+__all__ = ["free_port"]

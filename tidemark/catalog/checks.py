@@ -11,7 +11,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from pyiceberg.expressions import EqualTo, NotEqualTo
 
 from tidemark.catalog.labels import GUARDED_TABLES
 from tidemark.catalog.rows import Kind
@@ -68,7 +67,7 @@ class Verification:
 
     def _load(self) -> None:
         e = self._evidence
-        columns, others = EqualTo("kind", "column"), NotEqualTo("kind", "column")
+        columns, others = "kind = 'column'", "kind <> 'column'"
         empty = pa.schema(
             [
                 ("kind", pa.string()),
@@ -88,7 +87,8 @@ class Verification:
         self._keep("after_units", read(e.staged, UNITS, others), ", ".join(UNITS))
         self._keep("before_counts", read(e.base, ["unit_key"], columns), "unit_key, count(*) AS n", "GROUP BY unit_key")
         self._keep("after_counts", read(e.staged, ["unit_key"], columns), "unit_key, count(*) AS n", "GROUP BY unit_key")
-        hashed = "unit_key, hash(qualified_name) AS name, hash(qualified_name, entity) AS content, starts_with(qualified_name, unit || '/') AS inside"
+        hashed = "unit_key, hash(qualified_name) AS name, hash(qualified_name, entity) AS content, "
+        hashed += "starts_with(qualified_name, unit || '/') AS inside"
         fresh = e.reader.read(e.table, e.staged, rows, f"run_id = '{e.run_id}' and kind = 'column'")
         self._keep("fresh", fresh, hashed)
         self._keep("vanished", e.extracted, "unit_key", "WHERE kind = 'vanished'")

@@ -1,18 +1,18 @@
 """Writes the JSON mirror from a snapshot: only the files that changed, several at a time. No Spark."""
 
 import hashlib
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
 
-from tidemark.catalog.chunks import ChunkFile, KeyCounts, place, touched
+from tidemark.catalog.chunks import LOWEST, ChunkFile, KeyCounts, place, touched
 from tidemark.catalog.layout import CatalogLayout
 from tidemark.catalog.manifest import Manifest, damaged_files, read_manifest, settle_file, stale_keys
 from tidemark.catalog.rows import TAIL, Kind, Label
@@ -75,7 +75,7 @@ class Mirror:
             return before.files
         wanted = []
         for kind in Kind:
-            keys = self.reader.read(table, snapshot, ["unit_key"], EqualTo("kind", kind.value))
+            keys = self.reader.read(table, snapshot, ["unit_key"], f"kind = '{kind}'")
             counts = KeyCounts.of(keys["unit_key"].to_numpy())
             wanted += place(kind, counts, self.chunk_size, before.files if before else [])
         return wanted
@@ -102,8 +102,9 @@ class Mirror:
             return None
         return settle_file(self.store, self.layout, file) if file.changed else file
 
-    def _write(self, run_id: str, file: ChunkFile, rows: pa.Table) -> ChunkFile:
+    def _write(self, run_id: str, file: ChunkFile, fetch: Callable[[], pa.Table]) -> ChunkFile:
         fault_point("mirror.before_file")
+        rows = fetch()
         pieces = [lines(rows.slice(start, ROWS_A_PIECE), run_id) for start in range(0, rows.num_rows, ROWS_A_PIECE)]
         body = pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
         self.store.put(f"{self.layout.current_state}/{file.path}", body)
@@ -126,9 +127,12 @@ class Group:
     # Where each file's range begins, and where the last one's ends.
     bounds: list[int | None]
 
-    def condition(self, kind: Kind) -> BooleanExpression:
-        where: BooleanExpression = And(EqualTo("kind", kind.value), GreaterThanOrEqual("unit_key", self.bounds[0]))
-        return where if self.bounds[-1] is None else And(where, LessThan("unit_key", self.bounds[-1]))
+    def condition(self, kind: Kind) -> str:
+        where = f"kind = '{kind}'"
+        # A bound that excludes nothing would still cost a copy of every row.
+        if self.bounds[0] != LOWEST:
+            where += f" and unit_key >= {self.bounds[0]}"
+        return where if self.bounds[-1] is None else f"{where} and unit_key < {self.bounds[-1]}"
 
 
 def grouped(files: list[ChunkFile], done: Container[str]) -> Iterator[Group]:
@@ -151,15 +155,27 @@ def _group(members: list[tuple[ChunkFile, int | None]]) -> Group:
     return Group([file for file, _ in members], [*(file.first_key for file, _ in members), members[-1][1]])
 
 
-def split(rows: pa.Table, group: Group) -> Iterator[tuple[ChunkFile, pa.Table]]:
-    """Each file of the group with its rows, in order; one file's rows are copied at a time."""
+def split(rows: pa.Table, group: Group) -> Iterator[tuple[ChunkFile, Callable[[], pa.Table]]]:
+    """Each file of the group with a way to get its rows in order: who writes them copies them, one file at a time."""
     keys = rows["unit_key"].to_numpy()
     order = np.lexsort((rows["ordinal"].to_numpy(), keys))
     in_order = bool((order[1:] > order[:-1]).all())
     ordered = keys if in_order else keys[order]
-    cuts = [0, *(int(np.searchsorted(ordered, bound)) for bound in group.bounds[1:-1]), len(keys)]
+    cuts = [0, *(int(np.searchsorted(ordered, file.first_key)) for file in group.files[1:]), len(keys)]
     for file, (start, end) in zip(group.files, pairwise(cuts), strict=True):
-        yield file, rows.slice(start, end - start) if in_order else rows.take(pa.array(order[start:end]))
+        yield file, partial(in_place, rows, order[start:end], in_order)
+
+
+def in_place(rows: pa.Table, order: npt.NDArray[np.int64], in_order: bool) -> pa.Table:
+    """The rows of one file. They lie in a few stretches of the table, so only those are copied."""
+    if in_order:
+        return rows.slice(int(order[0]), len(order))
+    breaks = np.flatnonzero(np.diff(np.sort(order)) != 1)
+    held = np.sort(order)
+    starts, ends = held[np.r_[0, breaks + 1]], held[np.r_[breaks, len(held) - 1]]
+    stretches = [rows.slice(int(start), int(end - start + 1)) for start, end in zip(starts, ends, strict=True)]
+    near = pa.concat_tables(stretches).combine_chunks()
+    return near.take(pa.array(np.searchsorted(held, order)))
 
 
 def stale_content(wanted: list[ChunkFile], before: Manifest | None, changed: Keys | None, damaged: set[str]) -> set[str]:

@@ -35,6 +35,7 @@ class RunPlan(BaseModel):
     next_marker: datetime
     since: datetime | None
     identity: str
+    scope: dict[str, list[str]]
     # Schemas that exist but could not be listed, and the run since when.
     unlisted: dict[str, str]
     counts: dict[str, int]

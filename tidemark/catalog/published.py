@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import pyarrow as pa
-from pyiceberg.expressions import NotEqualTo
 
 from tidemark.catalog.labels import Before
 from tidemark.catalog.layout import CatalogLayout
@@ -35,6 +34,13 @@ class Published:
         scope = detail.get("scope")
         covered = Scope(tuple(scope["include"]), tuple(scope["exclude"])) if scope else Scope()
         return Before(covered, frozenset(detail.get("unlisted", ())), since)
+
+    @property
+    def labels_of(self) -> str:
+        """The run from which the state's labels are seen: the last one, or the one that was rolled back to."""
+        if self.last_run is None:
+            return self.run_id or ""
+        return str(self.last_run.detail.get("rolled back to", self.last_run.run_id))
 
     @property
     def identity(self) -> str | None:
@@ -76,4 +82,4 @@ def published_units(reader: LakeReader, table: str, snapshot: int | None) -> pa.
     """Databases, schemas and tables of a snapshot, columns left out."""
     if snapshot is None:
         return pa.schema([(name, pa.string()) for name in UNIT_FIELDS]).empty_table()
-    return reader.read(table, snapshot, UNIT_FIELDS, NotEqualTo("kind", Kind.COLUMN.value))
+    return reader.read(table, snapshot, UNIT_FIELDS, f"kind <> '{Kind.COLUMN}'")

@@ -8,7 +8,6 @@ import duckdb
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue, EqualTo
 
 from tidemark.catalog.rows import Kind, Label, with_label
 from tidemark.lake import LakeReader
@@ -16,7 +15,7 @@ from tidemark.lake import LakeReader
 
 def entities(reader: LakeReader, table: str, snapshot: int, run_id: str, kind: Kind | None = None) -> Iterator[str]:
     """One JSON entity a line, sorted by qualified name, labelled as seen from a run."""
-    where = EqualTo("kind", kind.value) if kind else AlwaysTrue()
+    where = f"kind = '{kind}'" if kind else None
     rows = reader.read(table, snapshot, ["qualified_name", "kind", "label", "run_id", "entity"], where)
     order = pc.sort_indices(rows, [("qualified_name", "ascending"), ("kind", "ascending")])
     for batch in rows.take(order).to_batches():

@@ -1,0 +1,24 @@
+"""Named errors that were raised inside a Spark task, brought back by name."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+
+from tidemark import errors
+
+_NAMED = re.compile(r"tidemark\.errors\.(\w+): (.+)")
+
+
+@contextmanager
+def named_errors() -> Iterator[None]:
+    """Raises what a task raised: Spark only passes its text on."""
+    try:
+        yield
+    except PySparkException as failure:
+        found = _NAMED.search(str(failure))
+        kind = getattr(errors, found.group(1), None) if found else None
+        if found is None or kind is None:
+            raise
+        raise kind(found.group(2).strip()) from failure
