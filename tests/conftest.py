@@ -1,6 +1,7 @@
 """What all tests share: servers once per process, one Spark session per process."""
 
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -11,6 +12,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
+# Spark's Python workers and child processes import test code too, and need the S3 server's credentials from the start.
+os.environ["PYTHONPATH"] = str(ROOT)
+os.environ["AWS_ACCESS_KEY_ID"] = "tidemark-test"
+os.environ.setdefault("AWS_SECRET_ACCESS_KEY", secrets.token_hex(16))
 
 from tests.catalog.harness import Catalog, SparkForTests  # noqa: E402
 from tests.services.postgres import PostgresServer, postgres  # noqa: E402
@@ -40,8 +45,6 @@ def s3(server_folder: Path) -> Iterator[S3Server]:
     folder = server_folder / "s3"
     folder.mkdir()
     with seaweedfs(folder) as server:
-        # Java, boto3 and pyarrow all take the credentials of a store from the environment.
-        os.environ |= {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
         yield server
 
 

@@ -158,6 +158,12 @@ class Catalog:
             found.setdefault(kind, []).extend(names)
         return found
 
+    def deleted(self, run_id: str, kind: Kind) -> list[dict[str, Any]]:
+        """Entities of one kind in the `delete/` folder of a run's diff."""
+        store, root = self.platform.store, self.subject.layout.diff(run_id)
+        files = [info.key for info in store.list(f"{root}/delete/") if info.key.startswith(f"{root}/delete/{kind}_")]
+        return [json.loads(line) for key in files for line in store.read(key).splitlines()]
+
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def mirror(self) -> list[dict[str, Any]]:

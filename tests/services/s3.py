@@ -71,7 +71,11 @@ def seaweedfs(folder: Path) -> Iterator[S3Server]:
     for attempt in range(3):
         ports = {name: free_port() for name in ("master", "volume", "filer", "s3")}
         grpc = {name: free_port() for name in ports}
-        server = S3Server(f"http://127.0.0.1:{ports['s3']}", "tidemark-test", secrets.token_hex(16))
+        server = S3Server(
+            f"http://127.0.0.1:{ports['s3']}",
+            "tidemark-test",
+            os.environ.get("AWS_SECRET_ACCESS_KEY") or secrets.token_hex(16),
+        )
         process = _start(folder / str(attempt), server, ports, grpc)
         try:
             if _takes_writes(server, process):
