@@ -14,6 +14,12 @@ from tidemark.store import ObjectStore
 SUMMARY = "spark.sql.iceberg.snapshot-property"
 
 
+def without_checksum(key: str) -> str:
+    """The file that a local checksum file `.name.crc` belongs to; any other file is its own."""
+    folder, _, name = key.rpartition("/")
+    return f"{folder}/{name[1:-4]}" if name.startswith(".") and name.endswith(".crc") else key
+
+
 class Lake:
     """Tables of the lake. A name is `namespace.table`; Spark starts when it is first needed."""
 
@@ -131,6 +137,6 @@ class Lake:
             return 0
         prefix = location.removeprefix(f"{store.root}/") + "/"
         known = {path.removeprefix(f"{store.root}/") for path in self.reader.referenced(name)}
-        strays = [info.key for info in store.list(prefix) if info.key not in known]
+        strays = [info.key for info in store.list(prefix) if without_checksum(info.key) not in known]
         store.delete(*strays)
         return len(strays)

@@ -136,13 +136,17 @@ class Catalog:
         found = [e["attributes"] for e in self.state(Kind.COLUMN) if e["attributes"]["tableName"] == table]
         return [column["name"] for column in sorted(found, key=lambda column: column["order"])]
 
+    def reopen(self) -> None:
+        """A new platform, as a new process would open it: nothing of the old one's connections is kept."""
+        self.platform = share_platform(replace(self.platform, config=load_config(self.platform.config.path)))
+
     def configure(self, **connection: Any) -> None:
         """Changes the connection's settings for the runs that follow."""
         path = self.platform.config.path
         document = yaml.safe_load(path.read_text())
         document["connections"][self.name] |= {key.replace("_", "-"): value for key, value in connection.items()}
         path.write_text(yaml.safe_dump(document))
-        self.platform = share_platform(replace(self.platform, config=load_config(path)))
+        self.reopen()
 
     def diff(self, run_id: str) -> dict[str, list[str]]:
         """Names of the entities in the diff of a run, by folder (and kind, below `delete`)."""
@@ -175,7 +179,7 @@ class Catalog:
             if not info.key.endswith("_manifest.json")
             for line in store.read(info.key).splitlines()
         ]
-        return sorted(lines, key=lambda entity: (entity["attributes"]["qualifiedName"], entity["typeName"]))
+        return in_order(lines)
 
     def objects(self) -> list[str]:
         """Every object of the connection, lake left out."""
@@ -187,6 +191,10 @@ class Catalog:
         kept = {info.key: info.etag for info in store.list(layout.root + "/") if not info.key.startswith(layout.runs)}
         published = self.subject.published()
         return {"objects": kept, "snapshot": published.snapshot, "marker": published.recorded_marker}
+
+
+def in_order(entities: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(entities, key=lambda entity: (entity["attributes"]["qualifiedName"], entity["typeName"]))
 
 
 @dataclass

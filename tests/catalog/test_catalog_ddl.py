@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.catalog import many  # noqa: F401  (registers the pack)
 from tests.catalog.ddl_cases import cases_of
 from tests.catalog.harness import Catalog, SparkForTests
 from tests.catalog.sources import TestedSource, duckdb_source, postgresql_source, sqlite_source
 from tests.services.postgres import PostgresServer
-
 from tidemark.catalog.rows import Kind
 
 
