@@ -18,15 +18,21 @@ from dagster import (
     schedule,
     sensor,
 )
+from dagster._core.errors import DagsterAssetCheckFailedError
+from dagster._core.storage.tags import PARTITION_NAME_TAG
+from dagster_shared.error import SerializableErrorInfo
 
 from partitions.catalog import connections
 from platform_assets.catalog.jobs import catalog_job
 from resources.catalog import CatalogResource
-from tidemark import errors
 from tidemark.config import Config, EmailSettings
 from tidemark.errors import TidemarkError
 
 SENDING_SECONDS = 30
+# How messages of Dagster's event log begin.
+OURS = f"{TidemarkError.__module__}."
+SAFE = (OURS, f"{DagsterAssetCheckFailedError.__module__}.{DagsterAssetCheckFailedError.__name__}")
+ESCAPED = {"_": "__", "-": "_dash_", ".": "_dot_"}
 
 
 @sensor(
@@ -81,7 +87,8 @@ def schedules(config: Config) -> list[ScheduleDefinition]:
 
 
 def scheduled(connection: str, cron: str) -> ScheduleDefinition:
-    plain = "".join(c if c.isalnum() else "_" for c in connection)
+    # Dagster allows letters, digits and _ only. Escaped, so that `shop-eu`, `shop.eu` and `shop_eu` stay three schedules.
+    plain = "".join(ESCAPED.get(letter, letter) for letter in connection)
 
     @schedule(
         job=catalog_job,
@@ -99,31 +106,38 @@ def scheduled(connection: str, cron: str) -> ScheduleDefinition:
 
 @run_failure_sensor(
     default_status=DefaultSensorStatus.RUNNING,
+    # Runs of the command line belong to no code location: without this, nobody would hear of those.
+    monitor_all_code_locations=True,
     description="Sends an e-mail when a run fails. Needs `email:` in the configuration.",
 )
 def failure_told(context: RunFailureSensorContext, catalog: CatalogResource) -> SkipReason | None:
-    settings = catalog.platform.platform.config.email
-    if settings is None:
+    config, run = catalog.platform.platform.config, context.dagster_run
+    connection = run.tags.get(PARTITION_NAME_TAG)
+    if config.email is None:
         return SkipReason("no `email:` in the configuration")
-    connection = context.dagster_run.tags.get("dagster/partition", "")
-    send(
-        settings,
-        failure_message(settings, context.dagster_run.job_name, connection, context.dagster_run.run_id, cause(context)),
-    )
+    if connection not in config.connections:
+        return SkipReason("not a run of one of the connections")
+    send(config.email, failure_message(config.email, run.job_name, connection, run.run_id, cause(context)))
     return None
 
 
 def cause(context: RunFailureSensorContext) -> str:
-    """The error at the bottom of the failure. Ours hold no secret and no state; others are told by name only."""
+    """What a mail may tell: our own errors and names of checks hold no secret and no state. Others by name only."""
     for event in context.get_step_failure_events():
-        error = event.step_failure_data.error
-        while error and error.cause:
-            error = error.cause
-        if error and error.cls_name and hasattr(errors, error.cls_name):
-            return error.message.strip()
-        if error:
-            return f"{error.cls_name}: see the run's log"
+        chain = list(causes(event.step_failure_data.error))
+        for error in chain:
+            if error.message.startswith(SAFE):
+                return error.message.strip().removeprefix(OURS)
+        if chain:
+            return f"{chain[-1].cls_name}: see the run's log"
     return "see the run's log"
+
+
+def causes(error: SerializableErrorInfo | None) -> Iterator[SerializableErrorInfo]:
+    """The error and what it was raised from, down to the bottom."""
+    while error:
+        yield error
+        error = error.cause
 
 
 def failure_message(settings: EmailSettings, job: str, connection: str, run_id: str, why: str) -> EmailMessage:

@@ -168,6 +168,9 @@ class Catalog:
         files = [info.key for info in store.list(f"{root}/delete/") if info.key.startswith(f"{root}/delete/{kind}_")]
         return [json.loads(line) for key in files for line in store.read(key).splitlines()]
 
+    def deleted_names(self, run_id: str) -> list[str]:
+        return [e["attributes"]["name"] for kind in (Kind.TABLE, Kind.COLUMN) for e in self.deleted(run_id, kind)]
+
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def mirror(self) -> list[dict[str, Any]]:
