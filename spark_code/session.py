@@ -22,6 +22,16 @@ IVY_SETTINGS = """<ivysettings>
 </ivysettings>
 """
 
+# Spark's own chatter at start, before its log level can be set.
+QUIET = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
 DEFAULTS = {
     "spark.app.name": "tidemark",
     "spark.driver.memory": "2g",
@@ -57,6 +67,14 @@ def jar_config(coordinates: list[str], cache: Path) -> dict[str, str]:
     }
 
 
+def quiet_config(cache: Path) -> dict[str, str]:
+    settings = cache / "log4j2.properties"
+    if not settings.exists():
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text(QUIET)
+    return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={settings.as_uri()}"}
+
+
 def coordinates(lake: LakeSettings) -> list[str]:
     """What the lake needs on Spark's class path."""
     wanted = [ICEBERG]
@@ -85,8 +103,8 @@ def session_config(spark: SparkSettings, lake: LakeSettings) -> dict[str, str]:
         chosen = lake_config(lake)
         chosen.pop("spark.sql.extensions")  # static: the server was started with it
         return {"spark.remote": spark.remote} | chosen | spark.config
-    jars = jar_config(coordinates(lake), cache_folder())
-    return {"spark.master": spark.master} | DEFAULTS | jars | lake_config(lake) | spark.config
+    ready = quiet_config(cache_folder()) | jar_config(coordinates(lake), cache_folder())
+    return {"spark.master": spark.master} | DEFAULTS | ready | lake_config(lake) | spark.config
 
 
 def prepare_environment() -> None:

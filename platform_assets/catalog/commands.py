@@ -287,8 +287,13 @@ def diff(
     if as_json:
         print_json([asdict(change) for change in changes])
         return
-    rows = [[change.name.partition("/")[2], change.kind, change.what, described(change.attributes)] for change in changes]
-    print_table(f"{connection}: {len(changes)} differences", ["name", "what", "label", "why"], rows)
+    rows = [[shortened(change.name), change.kind, change.what, described(change.attributes)] for change in changes]
+    print_table(f"{connection}: {len(changes)} differences", ["name", "kind", "change", "attributes"], rows)
+
+
+def shortened(qualified_name: str) -> str:
+    """A name without tenant, app and connection, which are the same in every row."""
+    return qualified_name.split("/", 3)[3]
 
 
 def described(attributes: dict[str, tuple[Any, Any]]) -> str:

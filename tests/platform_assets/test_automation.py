@@ -12,14 +12,12 @@ from dagster import (
     AssetCheckResult,
     AssetKey,
     DagsterInstance,
-    Definitions,
     RunRequest,
     SensorResult,
     SkipReason,
     asset,
     asset_check,
     build_run_status_sensor_context,
-    build_schedule_context,
     build_sensor_context,
     job,
     materialize,
@@ -73,7 +71,12 @@ def rewrite(path: Path, **changes: object) -> None:
 
 
 def email(server: MailServer) -> dict[str, object]:
-    return {"host": "127.0.0.1", "port": server.port, "from": "tidemark@example.com", "to": ["one@example.com", "two@example.com"]}
+    return {
+        "host": "127.0.0.1",
+        "port": server.port,
+        "from": "tidemark@example.com",
+        "to": ["one@example.com", "two@example.com"],
+    }
 
 
 # --- partitions ------------------------------------------------------------------------------------------------------
@@ -93,9 +96,7 @@ def in_step(instance: DagsterInstance, catalog: CatalogResource) -> SensorResult
     return result
 
 
-def test_partitions_follow_the_configuration(
-    instance: DagsterInstance, configured: Path, resource: CatalogResource
-) -> None:
+def test_partitions_follow_the_configuration(instance: DagsterInstance, configured: Path, resource: CatalogResource) -> None:
     in_step(instance, resource)
     assert instance.get_dynamic_partitions(connections.name) == ["shop"]
     shop = yaml.safe_load(configured.read_text())["connections"]["shop"]
@@ -169,11 +170,10 @@ def test_every_connection_has_the_schedule_of_its_configuration(configured: Path
     rewrite(configured, connections=several | {"by-hand": {key: shop[key] for key in ("app", "id", "url")}})
     made = schedules(load_config(configured))
     assert [each.cron_schedule for each in made] == [f"{minute} * * * *" for minute in range(len(names))]
-    Definitions(schedules=made)
     assert len({each.name for each in made}) == len(names)
-    asked = [each.evaluate_tick(build_schedule_context()).run_requests for each in made]
-    assert [request.partition_key for (request,) in asked] == list(names)
-    assert {request.tags["tidemark/started-by"] for (request,) in asked} == {"schedule"}
+    asked = [each() for each in made]
+    assert [request.partition_key for request in asked] == list(names)
+    assert {request.tags["tidemark/started-by"] for request in asked} == {"schedule"}
 
 
 # --- mails -----------------------------------------------------------------------------------------------------------

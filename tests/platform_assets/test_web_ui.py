@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, FloatRect, Locator, Page, expect, sync_playwright
 
 from tests.catalog.harness import SqliteSource
 from tests.services.needs import need
@@ -26,11 +26,24 @@ pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
 TIDEMARK = Path(sys.executable).with_name("tidemark")
 ASSETS = ["databases", "schemas", "tables", "columns", "current_state", "incremental_diff", "marker"]
+CHECKS = [
+    "carried_unchanged",
+    "counts_add_up",
+    "decision_matrix",
+    "no_duplicate_names",
+    "no_orphan_columns",
+    "removals_within_guard",
+]
 LINEAGE = "/locations/tidemark/asset-groups/catalog/lineage"
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 START_SECONDS = 120
 STOP_SECONDS = 30
 PATIENCE = 60_000  # milliseconds for a page: the daemon works on the same cores
@@ -48,14 +61,16 @@ class Shop:
             "CREATE TABLE product (id INTEGER PRIMARY KEY, title TEXT, price NUMERIC(10, 2))",
             "CREATE TABLE invoice (id INTEGER PRIMARY KEY, customer_id INTEGER REFERENCES customer (id), placed TEXT)",
             "CREATE TABLE line (invoice_id INTEGER REFERENCES invoice (id), product_id INTEGER REFERENCES product (id))",
-            "CREATE TABLE payment (id INTEGER PRIMARY KEY, invoice_id INTEGER REFERENCES invoice (id), amount NUMERIC(10, 2))",
+            "CREATE TABLE payment (id INTEGER PRIMARY KEY, invoice_id INTEGER REFERENCES invoice (id), amount REAL)",
             "CREATE VIEW debtor AS SELECT customer_id FROM invoice LEFT JOIN payment ON invoice_id = invoice.id",
         )
         document = {
             "store": "store",
             "dagster-home": "dagster",
             "spark": {"master": "local[1]"},
-            "connections": {"shop": {"app": "sqlite", "id": "1700000000", "url": source.url, "incremental-extraction": True}},
+            "connections": {
+                "shop": {"app": "sqlite", "id": "1700000000", "url": source.url, "incremental-extraction": True}
+            },
         }
         self.config.write_text(yaml.safe_dump(document))
         self.url = f"http://127.0.0.1:{free_port()}"
@@ -121,6 +136,21 @@ def group_lives(started: subprocess.Popen[bytes]) -> bool:
     return True
 
 
+def box(found: Locator) -> FloatRect:
+    """Where it is on the page."""
+    place = found.bounding_box()
+    assert place
+    return place
+
+
+def around(boxes: list[FloatRect], margin: int = 24) -> FloatRect:
+    """What holds all of them."""
+    left, top = min(each["x"] for each in boxes) - margin, min(each["y"] for each in boxes) - margin
+    right = max(each["x"] + each["width"] for each in boxes) + margin
+    bottom = max(each["y"] + each["height"] for each in boxes) + margin
+    return {"x": left, "y": top, "width": right - left, "height": bottom - top}
+
+
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     path = need("chromium")
@@ -154,37 +184,51 @@ def node(page: Page, asset: str) -> Locator:
     return page.locator("foreignObject").filter(has=page.get_by_text(asset, exact=True))
 
 
-def left_edge(found: Locator) -> float:
-    box = found.bounding_box()
-    assert box
-    return box["x"]
-
-
 def test_the_lineage_page_shows_seven_assets_from_left_to_right(page: Page) -> None:
     page.goto(LINEAGE)
     for asset in ASSETS:
         expect(node(page, asset)).to_be_visible(timeout=PATIENCE)
-    edges = [left_edge(node(page, asset)) for asset in ASSETS]
-    assert edges == sorted(edges)
-    assert len(set(edges)) == len(edges)
+    expect(node(page, "current_state")).to_contain_text("6 / 6 Passed", timeout=PATIENCE)
+    expect(node(page, "incremental_diff")).to_contain_text("1 / 1 Passed", timeout=PATIENCE)
+    edges = [box(node(page, asset))["x"] for asset in ASSETS]
+    assert edges == sorted(set(edges)), "from left to right"
     if os.environ.get("TIDEMARK_SCREENSHOT"):
-        page.wait_for_timeout(3000)  # until the badges have come
-        page.screenshot(path=ROOT / "docs" / "lineage.png")
+        page.screenshot(path=ROOT / "docs" / "lineage.png", clip=around([box(node(page, asset)) for asset in ASSETS]))
 
 
 def test_the_checks_of_the_state_are_shown_passed(page: Page) -> None:
     page.goto("/assets/current_state?view=checks")
-    page.wait_for_timeout(5000)
-    page.screenshot(path="/work/scratch/checks.png")
+    for name in CHECKS:
+        expect(page.get_by_text(name, exact=True).first).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("Succeeded", exact=True)).to_have_count(len(CHECKS), timeout=PATIENCE)
+    expect(page.get_by_text("blocking", exact=True)).to_be_visible(timeout=PATIENCE)
+
+
+def test_every_connection_is_a_partition(page: Page) -> None:
+    page.goto("/assets/current_state?view=partitions")
+    expect(page.get_by_text("shop", exact=True).first).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("Materialized (1)")).to_be_visible(timeout=PATIENCE)
 
 
 def test_a_run_of_the_command_line_is_listed(page: Page, shop: tuple[Shop, str]) -> None:
+    _, run_id = shop
     page.goto("/runs")
-    page.wait_for_timeout(5000)
-    page.screenshot(path="/work/scratch/runs.png")
+    link = page.locator(f'a[href="/runs/{run_id}"]').first
+    expect(link).to_be_visible(timeout=PATIENCE)
+    for told in ("catalog", "Success", "tidemark/started-by: command line"):
+        expect(page.get_by_text(told, exact=True).first).to_be_visible(timeout=PATIENCE)
 
 
-def test_every_connection_is_a_partition(page: Page, shop: tuple[Shop, str]) -> None:
-    page.goto("/assets/current_state?view=partitions")
-    page.wait_for_timeout(5000)
-    page.screenshot(path="/work/scratch/partitions.png")
+def test_the_sensors_that_keep_order_run_from_the_start(page: Page, shop: tuple[Shop, str]) -> None:
+    page.goto("/automation")
+    for name in ("connections_in_step", "sources_changed", "failure_told"):
+        expect(page.get_by_text(name, exact=True)).to_be_visible(timeout=PATIENCE)
+    selector = '{repositoryName: "__repository__", repositoryLocationName: "tidemark"}'
+    query = f"sensorsOrError(repositorySelector: {selector}) {{... on Sensors {{results {{name sensorState {{status}}}}}}}}"
+    found = shop[0].ask(f"{{{query}}}")["sensorsOrError"]["results"]
+    # Runs by change are somebody's decision; the other two only keep things in order.
+    assert {each["name"]: each["sensorState"]["status"] for each in found} == {
+        "connections_in_step": "RUNNING",
+        "failure_told": "RUNNING",
+        "sources_changed": "STOPPED",
+    }

@@ -54,8 +54,8 @@ def diff_agrees_with_state(evidence: Evidence, store: ObjectStore, root: str) ->
         db.register("after", rows(evidence.staged))
         db.execute(WANTED, {"run": evidence.run_id})
         found = db.execute("SELECT what, kind, qualified_name FROM faults ORDER BY ALL").fetchall()
-        counts = db.execute("SELECT (SELECT count(*) FROM diff_fresh), (SELECT count(*) FROM diff_gone)").fetchone()
-    fresh, gone = counts or (0, 0)
+        counts = db.execute("SELECT (SELECT count(*) FROM diff_fresh), (SELECT count(*) FROM diff_gone)").fetchall()
+    fresh, gone = counts[0]
     good = f"{fresh} fresh and {gone} deleted entities agree with the state"
     bad = f"{len(found)} entities of the diff do not agree with the state"
     facts = {"faults": len(found), "fresh": fresh, "deleted": gone, "first": [" · ".join(row) for row in found[:FIRST]]}

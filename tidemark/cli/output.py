@@ -23,29 +23,18 @@ def _plain(value: Any) -> Any:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table in which numbers are on the right."""
+    rows = list(rows)
     table = Table(title=title, title_justify="left", header_style="bold", title_style="bold")
     for index, name in enumerate(columns):
-        numeric = index > 0 and name not in TEXT_COLUMNS
+        numeric = bool(rows) and all(isinstance(row[index], NUMBERS) for row in rows)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(cell(value) for value in row))
     console.print(table)
 
 
-TEXT_COLUMNS = {
-    "reason",
-    "mode",
-    "status",
-    "label",
-    "what",
-    "why",
-    "marker",
-    "before",
-    "now",
-    "error",
-    "started",
-    "name",
-}
+NUMBERS = (int, float)
 
 
 def cell(value: Any) -> str:
