@@ -22,6 +22,16 @@ from tests.services.postgres import PostgresServer, postgres  # noqa: E402
 from tests.services.s3 import S3Server, seaweedfs  # noqa: E402
 
 
+@pytest.fixture(autouse=True)
+def same_environment() -> Iterator[None]:
+    """What a test puts into the environment is gone when it ends."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+
+
 @pytest.fixture(scope="session")
 def server_folder() -> Iterator[Path]:
     """A folder that server processes of another user may enter."""

@@ -37,7 +37,7 @@ def test_the_packs_of_the_folder_are_known() -> None:
 
 
 def test_an_unknown_app_is_answered_with_the_known_ones_and_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"'postgres'.*duckdb, postgresql, sqlite.*Did you mean 'postgresql'"):
+    with pytest.raises(ConfigError, match=r"'postgres'.*duckdb.*postgresql, sqlite.*Did you mean 'postgresql'"):
         pack_for("postgres", "postgresql://localhost/shop")
 
 
