@@ -21,6 +21,7 @@ PLACES = (
 )  # fmt: skip
 
 
+@pytest.mark.timeout(1800)
 def test_of_two_runs_at_once_one_wins_and_the_other_is_told(catalog: Catalog, tmp_path: Path) -> None:
     catalog.source.execute("CREATE TABLE note (id INTEGER)")
     catalog.run()

@@ -55,6 +55,7 @@ def restore(catalog: Catalog) -> None:
     catalog.reopen()
 
 
+@pytest.mark.timeout(1800)
 def test_a_run_killed_at_any_point_is_put_right_by_the_next(
     undisturbed: tuple[Catalog, list[str]], prepared: Catalog
 ) -> None:

@@ -48,6 +48,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
 
 
 @pytest.mark.fault
+@pytest.mark.timeout(1800)
 def test_a_day_at_the_shell(shell: Shell) -> None:
     shell.source.execute("CREATE TABLE note (id INTEGER PRIMARY KEY, body TEXT)", "CREATE TABLE tag (name TEXT)")
     assert shell.json("plan", "shop")["reason"] == "no state"
