@@ -14,6 +14,7 @@ from tidemark.catalog.rows import CARRIED
 from tidemark.store import ObjectStore
 
 NAME = "diff_agrees_with_state"
+FEW = 1_000
 
 
 def entities_below(store: ObjectStore, prefix: str) -> Iterator[tuple[str, str]]:
@@ -39,19 +40,22 @@ def diff_agrees_with_state(evidence: Evidence, store: ObjectStore, root: str) ->
     is_in: Any = expressions.In  # its arguments are unknown to mypy
     touched = evidence.units.filter(pc.invert(pc.is_in(evidence.units["label"], pa.array(sorted(CARRIED)))))
     keys = touched["unit_key"].to_pylist()
-    fields = ["kind", "qualified_name", "run_id"]
-    empty = pa.schema([(name, pa.string()) for name in fields]).empty_table()
+    fields = ["kind", "qualified_name", "run_id", "unit_key"]
+    empty = pa.schema([*((name, pa.string()) for name in fields[:3]), ("unit_key", pa.int64())]).empty_table()
 
     def rows(snapshot: int | None) -> pa.Table:
         if snapshot is None or not keys:
             return empty
-        return evidence.reader.read(evidence.table, snapshot, fields, is_in("unit_key", keys))
+        # A filter on many keys costs more than it saves; DuckDB keeps the touched ones either way.
+        few = is_in("unit_key", keys) if len(keys) <= FEW else None
+        return evidence.reader.read(evidence.table, snapshot, fields, few)
 
     with duckdb.connect(config={"threads": 2}) as db:
         db.register("diff_fresh", _names(store, f"{root}/table", f"{root}/column"))
         db.register("diff_gone", _names(store, f"{root}/delete"))
-        db.register("before", rows(evidence.base))
-        db.register("after", rows(evidence.staged))
+        db.register("touched", touched.select(["unit_key"]))
+        db.register("all_before", rows(evidence.base))
+        db.register("all_after", rows(evidence.staged))
         db.execute(WANTED, {"run": evidence.run_id})
         found = db.execute("SELECT what, kind, qualified_name FROM faults ORDER BY ALL").fetchall()
         counts = db.execute("SELECT (SELECT count(*) FROM diff_fresh), (SELECT count(*) FROM diff_gone)").fetchall()
@@ -64,7 +68,9 @@ def diff_agrees_with_state(evidence: Evidence, store: ObjectStore, root: str) ->
 
 WANTED = """
 CREATE TEMP TABLE faults AS
-WITH fresh AS (SELECT kind, qualified_name FROM after WHERE run_id = $run AND kind IN ('table', 'column')),
+WITH before AS (FROM all_before SEMI JOIN touched USING (unit_key)),
+     after AS (FROM all_after SEMI JOIN touched USING (unit_key)),
+     fresh AS (SELECT kind, qualified_name FROM after WHERE run_id = $run AND kind IN ('table', 'column')),
      gone AS (SELECT kind, qualified_name FROM before EXCEPT SELECT kind, qualified_name FROM after)
 SELECT 'missing in the diff' AS what, * FROM (FROM fresh EXCEPT ALL FROM diff_fresh)
 UNION ALL SELECT 'in the diff, not fresh in the state', * FROM (FROM diff_fresh EXCEPT ALL FROM fresh)
