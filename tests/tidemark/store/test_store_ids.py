@@ -30,8 +30,8 @@ def test_no_accepted_key_leaves_the_root(key: str) -> None:
         checked_key(key)
     except UsageError:
         return
-    path = os.path.normpath(f"/root/of/store/{key}")
-    assert path == f"/root/of/store/{key}"
+    path = os.path.normpath(f"/place/of/store/{key}")
+    assert path == f"/place/of/store/{key}"
     assert key.encode()
 
 
