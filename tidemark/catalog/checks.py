@@ -13,7 +13,6 @@ import duckdb
 import pyarrow as pa
 
 from tidemark.catalog.labels import GUARDED_TABLES
-from tidemark.catalog.rows import Kind
 from tidemark.lake import LakeReader
 
 FIRST = 5
@@ -260,6 +259,3 @@ FROM after_units ANTI JOIN scope USING (kind, qualified_name)
 
 def failed(results: Iterable[CheckResult]) -> list[CheckResult]:
     return [result for result in results if not result.passed]
-
-
-__all__ = ["CHECKS", "CheckResult", "Evidence", "Kind", "Verification", "failed"]
