@@ -125,7 +125,7 @@ def one_run(subject: CatalogSubject, tables: int, number: int, *, mirror: bool, 
         subject.lake.publish(table, run_id)
     assert staged.snapshot is not None
     with timed(taken, "checks"):
-        extracted = columns.read(["kind", "unit_key", "unit", "qualified_name", "entity"])
+        extracted = columns.reader(["kind", "unit_key", "unit", "qualified_name", "entity"])
         verification = Verification(
             Evidence(subject.lake.reader, table, run_id, staged.base, staged.snapshot, units, extracted, 30, False)
         )

@@ -95,6 +95,16 @@ class Parts:
         tables = [read_part(self.store, part.key, columns) for part in self.parts]
         return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
 
+    def reader(self, columns: list[str]) -> pa.RecordBatchReader:
+        """Some columns of all rows, one object in memory at a time. It can be read once."""
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        batches = (
+            batch
+            for part in self.parts
+            for batch in read_part(self.store, part.key, columns).select(columns).cast(schema).to_batches()
+        )
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
     def frame(self, spark: SparkSession) -> DataFrame:
         """All rows as a DataFrame, one task an object."""
         schema, store = from_arrow_schema(self.schema), self.store

@@ -1,4 +1,4 @@
-"""The lake without Spark: where it is, and a second, independent reader of its tables (pyiceberg)."""
+"""The lake without Spark: where it is, and a second, independent reader of its tables (pyiceberg plans, DuckDB reads)."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import duckdb
 import pyarrow as pa
+from fsspec.implementations.arrow import ArrowFSWrapper
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io import load_file_io
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy import make_url
@@ -70,6 +74,51 @@ def sqlalchemy_url(properties: Mapping[str, str]) -> str:
     return login.render_as_string(hide_password=False)
 
 
+@dataclass(frozen=True)
+class SnapshotFiles:
+    """The files of one snapshot. They never change, so what is read from them is always the same."""
+
+    # Path → records, deleted ones counted.
+    data: Mapping[str, int]
+    # Data files of which some rows are deleted, and the files that say which.
+    touched: frozenset[str]
+    deletes: frozenset[str]
+    schema: pa.Schema
+
+    @property
+    def sql(self) -> str:
+        """The rows of the snapshot, to be put after FROM."""
+        whole = [f"SELECT * FROM {parquet(self.data.keys() - self.touched)}"] if self.data.keys() - self.touched else []
+        if self.touched:
+            gone = f"SELECT regexp_replace(file_path, '^file:/+', '/') AS filename, pos FROM {parquet(self.deletes)}"
+            whole.append(
+                f"SELECT * EXCLUDE (filename, file_row_number) FROM "
+                f"{parquet(self.touched, 'filename = true, file_row_number = true')} AS row ANTI JOIN ({gone}) AS gone "
+                "ON row.filename = gone.filename AND row.file_row_number = gone.pos"
+            )
+        return f"({' UNION ALL BY NAME '.join(whole)})" if whole else no_rows(self.schema)
+
+
+def parquet(paths: Iterable[str], options: str = "") -> str:
+    """DuckDB's reader of exactly these files: no sign in a path is a pattern, no folder name a column."""
+    listed = ", ".join(quoted(re.sub(r"([*?\[])", r"[\1]", path)) for path in sorted(paths))
+    return f"read_parquet([{listed}], hive_partitioning = false{', ' + options if options else ''})"
+
+
+def quoted(text: str) -> str:
+    """Text as a literal of DuckDB's SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def no_rows(schema: pa.Schema) -> str:
+    """A relation with these columns and no rows."""
+    columns = ", ".join(f"NULL::{_DUCKDB.get(field.type, 'VARCHAR')} AS {field.name}" for field in schema)
+    return f"(SELECT {columns} WHERE false)"
+
+
+_DUCKDB = {pa.int64(): "BIGINT", pa.int32(): "INTEGER"}
+
+
 class LakeReader:
     """Reads tables, snapshots and file lists straight from the lake's metadata; never writes."""
 
@@ -108,19 +157,29 @@ class LakeReader:
         table = self.table(name)
         return {ref: at.snapshot_id for ref, at in table.refs().items() if ref != MAIN} if table else {}
 
-    def read(
-        self, name: str, snapshot: int, fields: Iterable[str], where: BooleanExpression | str | None = None
-    ) -> pa.Table:
+    def files(self, name: str, snapshot: int) -> SnapshotFiles:
+        """The files of a snapshot, ready to be read by DuckDB."""
         table = self.table(name)
         if table is None:
             raise LakeError(f"{name}: no such table in the lake.")
         if table.snapshot_by_id(snapshot) is None:
             raise LakeError(f"{name}: snapshot {snapshot} is no longer kept; see `tidemark history`.")
-        scan = table.scan(
-            row_filter=AlwaysTrue() if where is None else where, selected_fields=tuple(fields), snapshot_id=snapshot
-        )
-        # pyiceberg returns large_string columns or plain ones depending on the files; readers here want one type.
-        return plain_strings(scan.to_arrow())
+        return snapshot_files(table, snapshot)
+
+    def connect(self) -> duckdb.DuckDBPyConnection:
+        """A DuckDB of its own that reads the lake's files where they lie."""
+        db = duckdb.connect()
+        if self.settings.on_s3:
+            files = load_file_io(self.settings.for_python(), self.settings.warehouse)
+            assert isinstance(files, PyArrowFileIO), "pyarrow comes first in pyiceberg's choice"
+            bucket = make_url(self.settings.warehouse).host
+            db.register_filesystem(ArrowFSWrapper(files.fs_by_scheme("s3", bucket)))
+        return db
+
+    def read(self, name: str, snapshot: int, fields: Iterable[str], where: str = "true") -> pa.Table:
+        """Some fields of the rows of a snapshot, in no order."""
+        with self.connect() as db:
+            return db.sql(f"SELECT {', '.join(fields)} FROM {self.files(name, snapshot).sql} WHERE {where}").to_arrow_table()
 
     def has_snapshot(self, name: str, snapshot: int) -> bool:
         table = self.table(name)
@@ -132,13 +191,6 @@ class LakeReader:
         found = table.snapshot_by_id(snapshot) if table and snapshot is not None else None
         summary = found.summary.additional_properties if found and found.summary else {}
         return int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
-
-    def data_files(self, name: str, snapshot: int) -> dict[str, int]:
-        """Path and record count of every data file of a snapshot, deletes not subtracted."""
-        table = self.table(name)
-        if table is None:
-            raise LakeError(f"{name}: no such table in the lake.")
-        return {task.file.file_path: task.file.record_count for task in table.scan(snapshot_id=snapshot).plan_files()}
 
     def referenced(self, name: str) -> set[str]:
         """Every file that some snapshot of the table, or its metadata, still refers to."""
@@ -161,15 +213,27 @@ def plain_path(path: str) -> str:
     return path.removeprefix("file:").replace("//", "/", 1) if path.startswith("file:") else path
 
 
+def snapshot_files(table: Table, snapshot: int) -> SnapshotFiles:
+    """What pyiceberg plans for a read of the whole snapshot."""
+    data: dict[str, int] = {}
+    touched: set[str] = set()
+    deletes: set[str] = set()
+    for task in table.scan(snapshot_id=snapshot).plan_files():
+        path = plain_path(task.file.file_path)
+        data[path] = task.file.record_count
+        if task.delete_files:
+            touched.add(path)
+        for file in task.delete_files:
+            if file.content is not DataFileContent.POSITION_DELETES or file.file_format is not FileFormat.PARQUET:
+                raise LakeError(f"{'.'.join(table.name())}: it has deletes that Tidemark did not write; rewrite its files.")
+            deletes.add(plain_path(file.file_path))
+    return SnapshotFiles(data, frozenset(touched), frozenset(deletes), table.schema().as_arrow())
+
+
 def is_missing_catalogue(error: Any) -> bool:
     """Before the first run there is no catalogue database, or no table in it."""
     text = str(error.orig)
     return "no such table" in text or "does not exist" in text or "unable to open database file" in text
-
-
-def plain_strings(table: pa.Table) -> pa.Table:
-    plain = [pa.field(f.name, pa.string() if pa.types.is_large_string(f.type) else f.type, f.nullable) for f in table.schema]
-    return table.cast(pa.schema(plain))
 
 
 def lake_settings(config: Config) -> LakeSettings:

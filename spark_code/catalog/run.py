@@ -171,7 +171,7 @@ class CatalogRun:
             base=staged.base,
             staged=staged.current,
             units=self.units,
-            extracted=self.columns.read(["kind", "unit_key", "unit", "qualified_name", "entity"]),
+            extracted=self.columns.reader(["kind", "unit_key", "unit", "qualified_name", "entity"]),
             max_removed_percent=self.subject.connection.max_removed_percent,
             removals_allowed=self.plan.removals_allowed,
             whole=whole,

@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import yaml
 from dagster import AssetSelection, DagsterInstance, Definitions, ExecuteInProcessResult, define_asset_job
@@ -92,7 +93,6 @@ class Catalog:
         self, *, full: bool = False, allow_removals: bool = False, checks: bool = True, **options: Any
     ) -> ExecuteInProcessResult:
         """Runs the job; what went wrong is in the result."""
-        os.environ["TIDEMARK_CONFIG"] = str(self.platform.config.path)
         from platform_assets.definitions import defs
 
         if not checks:
@@ -100,12 +100,14 @@ class Catalog:
             alone = define_asset_job("alone", selection=AssetSelection.groups("catalog").without_checks())
             defs = Definitions.merge(defs, Definitions(jobs=[alone]))
         self.instance.add_dynamic_partitions(str(connections.name), [self.name])
-        return defs.resolve_job_def("catalog" if checks else "alone").execute_in_process(
-            instance=self.instance,
-            partition_key=self.name,
-            run_config=run_config(full=full, allow_removals=allow_removals, quiet=True),
-            **{"raise_on_error": False, **options},
-        )
+        job = defs.resolve_job_def("catalog" if checks else "alone")
+        with patch.dict(os.environ, TIDEMARK_CONFIG=str(self.platform.config.path)):
+            return job.execute_in_process(
+                instance=self.instance,
+                partition_key=self.name,
+                run_config=run_config(full=full, allow_removals=allow_removals, quiet=True),
+                **{"raise_on_error": False, **options},
+            )
 
     def run(self, **options: Any) -> RunRecord:
         """Runs the job, which must succeed, and returns its row of the ledger."""

@@ -1,4 +1,4 @@
-"""Checks of a staged state by a second engine: DuckDB over what pyiceberg reads.
+"""Checks of a staged state by a second engine: DuckDB over the files that pyiceberg finds.
 
 Nothing here shares code with the merge, so a fault of the merge cannot hide in it. That carried rows are untouched is proved
 from the lake's own metadata: files never change, the files that a run added hold rows of that run only, and every carried
@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from tidemark.catalog.labels import GUARDED_TABLES
-from tidemark.lake import LakeReader
+from tidemark.catalog.rows import STATE_SCHEMA
+from tidemark.lake import LakeReader, SnapshotFiles, no_rows, quoted
 
 FIRST = 5
 
-UNITS = ["kind", "unit_key", "qualified_name", "entity", "run_id"]
+UNITS = "kind, unit_key, qualified_name, entity, run_id"
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,20 @@ class Evidence:
     staged: int
     # Every unit with its label, as the plan of the run has it.
     units: pa.Table
-    # What was read from the source: kind, unit_key, unit, qualified_name, entity.
-    extracted: pa.Table
+    # What was read from the source: kind, unit_key, unit, qualified_name, entity. It can be read once.
+    extracted: pa.RecordBatchReader
     max_removed_percent: float
     removals_allowed: bool
     whole: bool = False
+
+
+def files_of(evidence: Evidence, snapshot: int | None) -> SnapshotFiles | None:
+    return None if snapshot is None else evidence.reader.files(evidence.table, snapshot)
+
+
+def rows_of(files: SnapshotFiles | None) -> str:
+    """The rows of a state, to be put after FROM."""
+    return no_rows(STATE_SCHEMA) if files is None else files.sql
 
 
 class Verification:
@@ -53,7 +62,7 @@ class Verification:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
-        self._db = duckdb.connect(config={"threads": 2})
+        self._db = evidence.reader.connect()
         self._load()
 
     def close(self) -> None:
@@ -66,39 +75,30 @@ class Verification:
 
     def _load(self) -> None:
         e = self._evidence
-        columns, others = "kind = 'column'", "kind <> 'column'"
-        empty = pa.schema(
-            [
-                ("kind", pa.string()),
-                ("unit_key", pa.int64()),
-                ("qualified_name", pa.string()),
-                ("entity", pa.string()),
-                ("run_id", pa.string()),
-            ]
-        ).empty_table()
-
-        def read(snapshot: int | None, fields: list[str], where: Any) -> pa.Table:
-            return empty.select(fields) if snapshot is None else e.reader.read(e.table, snapshot, fields, where)
-
-        rows = ["kind", "unit_key", "unit", "qualified_name", "entity"]
-        self._keep("scope", e.units, "kind, unit_key, qualified_name, entity, label")
-        self._keep("before_units", read(e.base, UNITS, others), ", ".join(UNITS))
-        self._keep("after_units", read(e.staged, UNITS, others), ", ".join(UNITS))
-        self._keep("before_counts", read(e.base, ["unit_key"], columns), "unit_key, count(*) AS n", "GROUP BY unit_key")
-        self._keep("after_counts", read(e.staged, ["unit_key"], columns), "unit_key, count(*) AS n", "GROUP BY unit_key")
+        self._before = files_of(e, e.base)
+        self._after = files_of(e, e.staged)
+        before, after = rows_of(self._before), rows_of(self._after)
+        arrived = {"units_arrived": e.units, "extracts_arrived": e.extracted}
+        for name, rows in arrived.items():
+            self._db.register(name, rows)
         hashed = "unit_key, hash(qualified_name) AS name, hash(qualified_name, entity) AS content, "
         hashed += "starts_with(qualified_name, unit || '/') AS inside"
-        fresh = e.reader.read(e.table, e.staged, rows, f"run_id = '{e.run_id}' and kind = 'column'")
-        self._keep("fresh", fresh, hashed)
-        self._keep("vanished", e.extracted, "unit_key", "WHERE kind = 'vanished'")
-        self._keep("extracted", e.extracted, hashed, "WHERE kind = 'column'")
+        for name, query in {
+            "scope": "SELECT kind, unit_key, qualified_name, entity, label FROM units_arrived",
+            "before_units": f"SELECT {UNITS} FROM {before} WHERE kind <> 'column'",
+            "after_units": f"SELECT {UNITS} FROM {after} WHERE kind <> 'column'",
+            "before_counts": f"SELECT unit_key, count(*) AS n FROM {before} WHERE kind = 'column' GROUP BY unit_key",
+            "after_counts": f"SELECT unit_key, count(*) AS n FROM {after} WHERE kind = 'column' GROUP BY unit_key",
+            "fresh": f"SELECT {hashed} FROM {after} WHERE kind = 'column' AND run_id = {quoted(e.run_id)}",
+            "read_at_source": f"SELECT kind, {hashed} FROM extracts_arrived",
+            "vanished": "SELECT unit_key FROM read_at_source WHERE kind = 'vanished'",
+            "extracted": "SELECT * EXCLUDE (kind) FROM read_at_source WHERE kind = 'column'",
+        }.items():
+            self._db.execute(f"CREATE TABLE {name} AS {query}")
+        for name in arrived:
+            self._db.unregister(name)
         # What should become of each table, and what did.
         self._db.execute(DECISIONS)
-
-    def _keep(self, name: str, rows: pa.Table, fields: str, tail: str = "") -> None:
-        self._db.register("arrived", rows)
-        self._db.execute(f"CREATE TABLE {name} AS SELECT {fields} FROM arrived {tail}")
-        self._db.unregister("arrived")
 
     def _verdict(self, name: str, faults: str, good: str, bad: str, **facts: Any) -> CheckResult:
         """Passed when the query finds nothing; its first rows are the examples."""
@@ -153,11 +153,11 @@ class Verification:
 
     def carried_unchanged(self) -> CheckResult:
         e = self._evidence
-        old = e.reader.data_files(e.table, e.base) if e.base is not None else {}
-        new = e.reader.data_files(e.table, e.staged)
+        old = self._before.data if self._before else {}
+        new = self._after.data if self._after else {}
         added = sum(count for path, count in new.items() if path not in old)
         ours = self._one("SELECT count(*) FROM fresh") + self._one(
-            f"SELECT count(*) FROM after_units WHERE run_id = '{e.run_id}'"
+            f"SELECT count(*) FROM after_units WHERE run_id = {quoted(e.run_id)}"
         )
         facts = {
             "files before": len(old),
@@ -173,11 +173,9 @@ class Verification:
         return CheckResult("carried_unchanged", True, f"columns of {carried} tables stay in the files they were in", facts)
 
     def _carried_byte_for_byte(self, facts: dict[str, Any]) -> CheckResult:
-        e = self._evidence
-        for name, snapshot in (("whole_before", e.base), ("whole_after", e.staged)):
-            fields = ["kind", "unit_key", "qualified_name", "entity"]
-            rows = e.reader.read(e.table, snapshot, fields) if snapshot is not None else e.units.select(fields).slice(0, 0)
-            self._keep(name, rows, "unit_key, hash(kind, qualified_name, entity) AS content")
+        content = "unit_key, hash(kind, qualified_name, entity) AS content"
+        for name, files in (("whole_before", self._before), ("whole_after", self._after)):
+            self._db.execute(f"CREATE TABLE {name} AS SELECT {content} FROM {rows_of(files)}")
         return self._verdict(
             "carried_unchanged",
             """WITH b AS (FROM whole_before SEMI JOIN (FROM judged WHERE carried) USING (unit_key)),

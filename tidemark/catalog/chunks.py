@@ -38,11 +38,6 @@ class KeyCounts:
     keys: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
 
-    @classmethod
-    def of(cls, unit_keys: npt.NDArray[np.int64]) -> "KeyCounts":
-        keys, counts = np.unique(unit_keys, return_counts=True)
-        return cls(keys, counts.astype(np.int64))
-
     @property
     def total(self) -> int:
         return int(self.counts.sum())

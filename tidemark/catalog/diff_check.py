@@ -1,61 +1,45 @@
 """The check of a written diff: what a consumer will read agrees with the staged state."""
 
-from collections.abc import Iterator
-from typing import Any
-
-import duckdb
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg import expressions
+import pyarrow.json as read_json
 
-from tidemark.catalog.checks import FIRST, CheckResult, Evidence
+from tidemark.catalog.checks import FIRST, CheckResult, Evidence, files_of, rows_of
 from tidemark.catalog.rows import CARRIED
 from tidemark.store import ObjectStore
 
 NAME = "diff_agrees_with_state"
-FEW = 1_000
+# Of an entity only its name is looked at.
+ENTITY = read_json.ParseOptions(
+    explicit_schema=pa.schema([("attributes", pa.struct([("qualifiedName", pa.string())]))]),
+    unexpected_field_behavior="ignore",
+)
 
 
-def entities_below(store: ObjectStore, prefix: str) -> Iterator[tuple[str, str]]:
-    """File kind and qualified name of every entity in the JSON files below a prefix."""
-    for info in store.list(prefix + "/"):
+def names_below(store: ObjectStore, *prefixes: str) -> pa.Table:
+    """File kind and qualified name of every entity in the JSON files below some prefixes."""
+    found = [pa.schema([("kind", pa.string()), ("qualified_name", pa.string())]).empty_table()]
+    for info in (info for prefix in prefixes for info in store.list(prefix + "/")):
         kind = info.key.rpartition("/")[2].rpartition("_")[0]
-        for line in store.read(info.key).splitlines():
-            yield kind, orjson.loads(line)["attributes"]["qualifiedName"]
-
-
-def _names(store: ObjectStore, *prefixes: str) -> pa.Table:
-    found = [pair for prefix in prefixes for pair in entities_below(store, prefix)]
-    return pa.table(
-        {
-            "kind": pa.array([k for k, _ in found], pa.string()),
-            "qualified_name": pa.array([n for _, n in found], pa.string()),
-        }
-    )
+        # One block: an entity may be as long as the text of a view.
+        how = read_json.ReadOptions(block_size=max(info.size, 1))
+        attributes = read_json.read_json(pa.py_buffer(store.read(info.key)), how, ENTITY)["attributes"]
+        names = pc.struct_field(attributes, "qualifiedName")
+        found.append(pa.table({"kind": pa.repeat(kind, len(names)), "qualified_name": names}))
+    return pa.concat_tables(found)
 
 
 def diff_agrees_with_state(evidence: Evidence, store: ObjectStore, root: str) -> CheckResult:
     """Fresh entities of the state = table and column of the diff; what the state lost = delete."""
-    is_in: Any = expressions.In  # its arguments are unknown to mypy
     touched = evidence.units.filter(pc.invert(pc.is_in(evidence.units["label"], pa.array(sorted(CARRIED)))))
-    keys = touched["unit_key"].to_pylist()
-    fields = ["kind", "qualified_name", "run_id", "unit_key"]
-    empty = pa.schema([*((name, pa.string()) for name in fields[:3]), ("unit_key", pa.int64())]).empty_table()
-
-    def rows(snapshot: int | None) -> pa.Table:
-        if snapshot is None or not keys:
-            return empty
-        # A filter on many keys costs more than it saves; DuckDB keeps the touched ones either way.
-        few = is_in("unit_key", keys) if len(keys) <= FEW else None
-        return evidence.reader.read(evidence.table, snapshot, fields, few)
-
-    with duckdb.connect(config={"threads": 2}) as db:
-        db.register("diff_fresh", _names(store, f"{root}/table", f"{root}/column"))
-        db.register("diff_gone", _names(store, f"{root}/delete"))
+    with evidence.reader.connect() as db:
+        db.register("diff_fresh", names_below(store, f"{root}/table", f"{root}/column"))
+        db.register("diff_gone", names_below(store, f"{root}/delete"))
         db.register("touched", touched.select(["unit_key"]))
-        db.register("all_before", rows(evidence.base))
-        db.register("all_after", rows(evidence.staged))
+        for name, snapshot in (("before", evidence.base), ("after", evidence.staged)):
+            rows = rows_of(files_of(evidence, snapshot) if touched.num_rows else None)
+            fields = "kind, qualified_name, run_id, unit_key"
+            db.execute(f"CREATE TABLE {name} AS SELECT {fields} FROM {rows} SEMI JOIN touched USING (unit_key)")
         db.execute(WANTED, {"run": evidence.run_id})
         found = db.execute("SELECT what, kind, qualified_name FROM faults ORDER BY ALL").fetchall()
         counts = db.execute("SELECT (SELECT count(*) FROM diff_fresh), (SELECT count(*) FROM diff_gone)").fetchall()
@@ -68,9 +52,7 @@ def diff_agrees_with_state(evidence: Evidence, store: ObjectStore, root: str) ->
 
 WANTED = """
 CREATE TEMP TABLE faults AS
-WITH before AS (FROM all_before SEMI JOIN touched USING (unit_key)),
-     after AS (FROM all_after SEMI JOIN touched USING (unit_key)),
-     fresh AS (SELECT kind, qualified_name FROM after WHERE run_id = $run AND kind IN ('table', 'column')),
+WITH fresh AS (SELECT kind, qualified_name FROM after WHERE run_id = $run AND kind IN ('table', 'column')),
      gone AS (SELECT kind, qualified_name FROM before EXCEPT SELECT kind, qualified_name FROM after)
 SELECT 'missing in the diff' AS what, * FROM (FROM fresh EXCEPT ALL FROM diff_fresh)
 UNION ALL SELECT 'in the diff, not fresh in the state', * FROM (FROM diff_fresh EXCEPT ALL FROM fresh)

@@ -4,18 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
 import orjson
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.catalog.rows import Kind, Label, with_label
-from tidemark.lake import LakeReader
+from tidemark.catalog.rows import STATE_SCHEMA, Kind, Label, with_label
+from tidemark.lake import LakeReader, no_rows
 
 
 def entities(reader: LakeReader, table: str, snapshot: int, run_id: str, kind: Kind | None = None) -> Iterator[str]:
     """One JSON entity a line, sorted by qualified name, labelled as seen from a run."""
-    where = f"kind = '{kind}'" if kind else None
+    where = f"kind = '{kind}'" if kind else "true"
     rows = reader.read(table, snapshot, ["qualified_name", "kind", "label", "run_id", "entity"], where)
     order = pc.sort_indices(rows, [("qualified_name", "ascending"), ("kind", "ascending")])
     for batch in rows.take(order).to_batches():
@@ -37,20 +35,17 @@ class Change:
 
 def changes_between(reader: LakeReader, table: str, before: int | None, now: int | None) -> list[Change]:
     """What differs between two snapshots, entity by entity, sorted by name."""
-    fields = ["kind", "qualified_name", "entity"]
-    nothing = pa.schema([(name, pa.string()) for name in fields]).empty_table()
-
-    def rows(snapshot: int | None) -> pa.Table:
-        return nothing if snapshot is None else reader.read(table, snapshot, fields)
-
     if before == now:
         return []
-    with duckdb.connect() as db:
-        db.register("old", rows(before))
-        db.register("new", rows(now))
+
+    def rows(snapshot: int | None) -> str:
+        return no_rows(STATE_SCHEMA) if snapshot is None else reader.files(table, snapshot).sql
+
+    with reader.connect() as db:
         differing = db.execute(
-            """SELECT kind, qualified_name, old.entity, new.entity FROM old FULL JOIN new USING (kind, qualified_name)
-               WHERE old.entity IS DISTINCT FROM new.entity ORDER BY qualified_name, kind"""
+            f"""SELECT kind, qualified_name, old.entity, new.entity
+                FROM {rows(before)} AS old FULL JOIN {rows(now)} AS new USING (kind, qualified_name)
+                WHERE old.entity IS DISTINCT FROM new.entity ORDER BY qualified_name, kind"""
         ).fetchall()
     return [_change(*row) for row in differing]
 
