@@ -53,15 +53,17 @@ def column_rows(number: int, label: Label, run_id: str) -> list[Row]:
     table = TableRef("db", "public", table_name(number), str(number))
     unit = WRITER.name("db", "public", table.name)
     key = unit_key(unit)
-    rows = []
-    for position in range(1, WIDTH + 1):
-        facts = ColumnFacts(
+    columns = [
+        ColumnFacts(
             f"column_{position}", position, "character varying(255)", 255, None, None, True, None,
             f"number {position} of table {number}, read by {run_id}", None, (),
-        )  # fmt: skip
-        name = f"{unit}/{facts.name}"
-        rows.append(Row(Kind.COLUMN, key, position, name, unit, None, None, label, run_id, WRITER.column(table, facts)))
-    return rows
+        )
+        for position in range(1, WIDTH + 1)
+    ]  # fmt: skip
+    return [
+        Row(Kind.COLUMN, key, facts.ordinal, name, unit, None, None, label, run_id, entity)
+        for facts, (name, entity) in zip(columns, WRITER.columns(table, columns), strict=True)
+    ]
 
 
 def base_state(subject: CatalogSubject, tables: int) -> DataFrame:

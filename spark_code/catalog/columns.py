@@ -65,9 +65,7 @@ class ColumnReader:
         if columns is None:
             yield Row(VANISHED, key, 0, unit, unit, table.object_id, None, label, self.run_id, "")
             return
-        for facts in columns:
-            name = self.write.name(table.database, table.schema, table.name, facts.name)
-            entity = self.write.column(table, facts)
+        for facts, (name, entity) in zip(columns, self.write.columns(table, columns), strict=True):
             yield Row(Kind.COLUMN, key, facts.ordinal, name, unit, None, None, label, self.run_id, entity)
 
 

@@ -14,10 +14,13 @@ from spark_code.catalog.columns import VANISHED
 from spark_code.catalog.state import StagedState
 from spark_code.lake import Lake
 from spark_code.parts import Parts, read_part
+from tidemark.catalog.mirror import text_of
 from tidemark.catalog.plan import RunPlan
 from tidemark.catalog.rows import CARRIED, FRESH, TAIL, Kind, Label
 from tidemark.faults import fault_point
 from tidemark.store import ObjectStore
+
+NAMES_TO_SEND = 500_000
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,11 @@ def incremental_diff(lake: Lake, plan: RunPlan, units: pa.Table, columns: Parts,
         schemas=present(of_kind(Kind.SCHEMA)),
         tables=tables.filter(pc.is_in(tables["label"], pa.array(sorted(FRESH)))),
         columns=columns,
-        deleted=departed(lake, units, staged),
+        deleted=departed(lake, units, columns.rows, staged),
     )
 
 
-def departed(lake: Lake, units: pa.Table, staged: StagedState) -> pa.Table:
+def departed(lake: Lake, units: pa.Table, columns_read: int, staged: StagedState) -> pa.Table:
     """Entities of the published state that the staged one has no more: tables, their columns, lost columns, schemas."""
     fields = ["kind", "qualified_name", "unit", "entity"]
     if staged.snapshot is None or staged.base is None:
@@ -62,7 +65,10 @@ def departed(lake: Lake, units: pa.Table, staged: StagedState) -> pa.Table:
     keys = f.broadcast(lake.spark.createDataFrame(touched))
     before = lake.table(staged.table, staged.base).join(keys, on="unit_key", how="left_semi")
     now = lake.table(staged.table, staged.snapshot).join(keys, on="unit_key", how="left_semi")
-    gone = before.join(now.select("kind", "qualified_name"), on=["kind", "qualified_name"], how="left_anti")
+    names = now.select("kind", "qualified_name")
+    # What was read is what the touched units have now: names of so many rows are cheaper sent around than sorted.
+    names = f.broadcast(names) if columns_read <= NAMES_TO_SEND else names
+    gone = before.join(names, on=["kind", "qualified_name"], how="left_anti")
     return gone.select(*fields).orderBy("kind", "qualified_name").toArrow()
 
 
@@ -120,14 +126,15 @@ class DiffWriter:
         return int(rows.num_rows)
 
 
-def json_chunks(rows: pa.Table, size: int, *, deleted: bool = False) -> Iterator[bytes]:
+def json_chunks(rows: pa.Table, size: int, *, deleted: bool = False) -> Iterator[memoryview]:
     """JSON lines of the entities with their labels, `size` a chunk."""
     for start in range(0, rows.num_rows, size):
         chunk = rows.slice(start, size)
         entities = chunk["entity"]
         if deleted:
-            lines = pc.replace_substring(entities, '"status":"ACTIVE"', '"status":"DELETED"', max_replacements=1)
+            gone = pc.replace_substring(entities, '"status":"ACTIVE"', '"status":"DELETED"', max_replacements=1)
+            lines = pc.binary_join_element_wise(gone, "", "\n")
         else:
-            head = pc.utf8_slice_codeunits(entities, 0, -len(TAIL))
-            lines = pc.binary_join_element_wise(head, ',"incremental_state":"', chunk["label"], '"' + TAIL, "")
-        yield "\n".join([*lines.to_pylist(), ""]).encode()
+            head = pc.binary_slice(entities.cast(pa.binary()), 0, -len(TAIL)).cast(pa.string())
+            lines = pc.binary_join_element_wise(head, ',"incremental_state":"', chunk["label"], f'"{TAIL}\n', "")
+        yield text_of(lines)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from spark_code.catalog.columns import VANISHED
@@ -32,6 +33,7 @@ PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
 }
 ROWS_PER_FILE = 250_000
+ROWS_WORTH_A_TASK = 75_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,16 @@ def append_fresh(lake: Lake, branch: str, brought: pa.Table, columns: Parts) -> 
     units = lake.spark.createDataFrame(brought)
     read = columns.frame(lake.spark).where(f.col("kind") == Kind.COLUMN)
     rows = read.unionByName(units).select(*STATE_SCHEMA.names)
-    files = -(-total // ROWS_PER_FILE)
-    spread = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, "kind", "unit_key")
+    files = file_count(total)
+    spread = rows.coalesce(1) if files == 1 else rows.repartitionById(files, place_of("unit_key", files))
     spread.sortWithinPartitions("kind", "unit_key", "ordinal").writeTo(branch).append()
+
+
+def file_count(rows: int, cores: int = 2) -> int:
+    """As few files as the rows fill, but a large write is shared by two tasks."""
+    return max(-(-rows // ROWS_PER_FILE), min(cores, -(-rows // ROWS_WORTH_A_TASK)), 1)
+
+
+def place_of(key: str, places: int) -> Column:
+    """Which of equal ranges a key is in. Keys are hashes, so the ranges fill evenly and nothing need be sampled."""
+    return ((f.shiftright(key, 32) + (1 << 31)) * places / (1 << 32)).cast("int")

@@ -1,14 +1,18 @@
 """The check of a written diff: what a consumer will read agrees with the staged state."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as read_json
 
 from tidemark.catalog.checks import FIRST, CheckResult, Evidence, files_of, rows_of
 from tidemark.catalog.rows import CARRIED
-from tidemark.store import ObjectStore
+from tidemark.store import ObjectInfo, ObjectStore
 
 NAME = "diff_agrees_with_state"
+READERS = 2
+NAMES = pa.schema([("kind", pa.string()), ("qualified_name", pa.string())])
 # Of an entity only its name is looked at.
 ENTITY = read_json.ParseOptions(
     explicit_schema=pa.schema([("attributes", pa.struct([("qualifiedName", pa.string())]))]),
@@ -18,15 +22,18 @@ ENTITY = read_json.ParseOptions(
 
 def names_below(store: ObjectStore, *prefixes: str) -> pa.Table:
     """File kind and qualified name of every entity in the JSON files below some prefixes."""
-    found = [pa.schema([("kind", pa.string()), ("qualified_name", pa.string())]).empty_table()]
-    for info in (info for prefix in prefixes for info in store.list(prefix + "/")):
+
+    def names(info: ObjectInfo) -> pa.Table:
         kind = info.key.rpartition("/")[2].rpartition("_")[0]
         # One block: an entity may be as long as the text of a view.
-        how = read_json.ReadOptions(block_size=max(info.size, 1))
+        how = read_json.ReadOptions(use_threads=False, block_size=max(info.size, 1))
         attributes = read_json.read_json(pa.py_buffer(store.read(info.key)), how, ENTITY)["attributes"]
-        names = pc.struct_field(attributes, "qualifiedName")
-        found.append(pa.table({"kind": pa.repeat(kind, len(names)), "qualified_name": names}))
-    return pa.concat_tables(found)
+        found = pc.struct_field(attributes, "qualifiedName")
+        return pa.table({"kind": pa.repeat(kind, len(found)), "qualified_name": found})
+
+    files = [info for prefix in prefixes for info in store.list(prefix + "/")]
+    with ThreadPoolExecutor(READERS, thread_name_prefix="diff-check") as pool:
+        return pa.concat_tables([NAMES.empty_table(), *pool.map(names, files)])
 
 
 def diff_agrees_with_state(evidence: Evidence, store: ObjectStore, root: str) -> CheckResult:
@@ -53,9 +60,13 @@ def diff_agrees_with_state(evidence: Evidence, store: ObjectStore, root: str) ->
 WANTED = """
 CREATE TEMP TABLE faults AS
 WITH fresh AS (SELECT kind, qualified_name FROM after WHERE run_id = $run AND kind IN ('table', 'column')),
-     gone AS (SELECT kind, qualified_name FROM before EXCEPT SELECT kind, qualified_name FROM after)
-SELECT 'missing in the diff' AS what, * FROM (FROM fresh EXCEPT ALL FROM diff_fresh)
-UNION ALL SELECT 'in the diff, not fresh in the state', * FROM (FROM diff_fresh EXCEPT ALL FROM fresh)
-UNION ALL SELECT 'missing in delete/', * FROM (FROM gone EXCEPT ALL FROM diff_gone)
-UNION ALL SELECT 'in delete/, still in the state', * FROM (FROM diff_gone EXCEPT ALL FROM gone)
+     gone AS (SELECT kind, qualified_name FROM before ANTI JOIN after USING (kind, qualified_name)),
+     balance AS (
+        SELECT 'fresh' AS part, *, 1 AS n FROM fresh UNION ALL SELECT 'fresh', *, -1 FROM diff_fresh
+        UNION ALL SELECT 'gone', *, 1 FROM gone UNION ALL SELECT 'gone', *, -1 FROM diff_gone)
+SELECT CASE WHEN part = 'fresh' AND sum(n) > 0 THEN 'missing in the diff'
+            WHEN part = 'fresh' THEN 'in the diff, not fresh in the state'
+            WHEN sum(n) > 0 THEN 'missing in delete/'
+            ELSE 'in delete/, still in the state' END AS what, kind, qualified_name
+FROM balance GROUP BY part, kind, qualified_name HAVING sum(n) <> 0
 """

@@ -1,10 +1,11 @@
 """Atlas entities as JSON text. The text is what is stored and carried: nothing ever parses it back to decide something."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
 
-from tidemark.catalog.names import qualified_name
+from tidemark.catalog.names import escaped, qualified_name
 from tidemark.catalog.packs.base import ColumnFacts, DatabaseFacts, SchemaFacts, TableFacts, TableRef
 
 TABLE_TYPES = {
@@ -66,29 +67,40 @@ class EntityWriter:
             },
         )
 
-    def column(self, table: TableRef, facts: ColumnFacts) -> str:
-        return entity(
-            "Column",
-            self._common(facts.name, table.database, table.schema, table.name, facts.name)
+    def columns(self, table: TableRef, columns: Iterable[ColumnFacts]) -> Iterator[tuple[str, str]]:
+        """Qualified name and entity of every column of one table. What they share is made once."""
+        unit = self.name(table.database, table.schema, table.name)
+        shared = (
+            {"connectorName": self.app, "connectionQualifiedName": self.connection}
             | self._database(table.database)
             | self._schema(table.database, table.schema)
-            | {
-                "tableName": table.name,
-                "tableQualifiedName": self.name(table.database, table.schema, table.name),
-                "order": facts.ordinal,
-                "dataType": facts.data_type,
-                "maxLength": facts.length,
-                "precision": facts.precision,
-                "numericScale": facts.scale,
-                "isNullable": facts.nullable,
-                "defaultValue": facts.default,
-                "description": facts.comment,
-                "isPrimary": facts.primary_key is not None,
-                "primaryKeyPosition": facts.primary_key,
-                "isForeign": bool(facts.foreign_keys),
-                "foreignKeyTo": [self.name(*target) for target in facts.foreign_keys] or None,
-            },
+            | {"tableName": table.name, "tableQualifiedName": unit}
         )
+        for facts in columns:
+            name = f"{unit}/{escaped(facts.name)}"
+            yield (
+                name,
+                entity(
+                    "Column",
+                    {
+                        "qualifiedName": name,
+                        "name": facts.name,
+                        **shared,
+                        "order": facts.ordinal,
+                        "dataType": facts.data_type,
+                        "maxLength": facts.length,
+                        "precision": facts.precision,
+                        "numericScale": facts.scale,
+                        "isNullable": facts.nullable,
+                        "defaultValue": facts.default,
+                        "description": facts.comment,
+                        "isPrimary": facts.primary_key is not None,
+                        "primaryKeyPosition": facts.primary_key,
+                        "isForeign": bool(facts.foreign_keys),
+                        "foreignKeyTo": [self.name(*target) for target in facts.foreign_keys] or None,
+                    },
+                ),
+            )
 
     def _database(self, database: str) -> dict[str, str]:
         return {"databaseName": database, "databaseQualifiedName": self.name(database)}

@@ -1,8 +1,8 @@
 """The rows of a state: one per entity, the same in what a run extracts and in the published table."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -46,8 +46,7 @@ STATE_SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One entity of a state. `label` and `run_id` are those of the run that last read it."""
 
     kind: str
@@ -63,10 +62,9 @@ class Row:
 
 
 def as_table(rows: Iterable[Row]) -> pa.Table:
-    rows = list(rows)
+    columns = list(zip(*rows, strict=True)) or [()] * len(STATE_SCHEMA)
     return pa.table(
-        {name: pa.array([getattr(row, name) for row in rows], STATE_SCHEMA.field(name).type) for name in STATE_SCHEMA.names},
-        schema=STATE_SCHEMA,
+        [pa.array(column, field.type) for column, field in zip(columns, STATE_SCHEMA, strict=True)], STATE_SCHEMA
     )
 
 

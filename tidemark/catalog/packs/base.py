@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 from difflib import get_close_matches
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -183,6 +184,7 @@ def _load_packs() -> None:
         importlib.import_module(module.name)
 
 
+@cache
 def known_apps() -> tuple[str, ...]:
     """The apps there is a pack for."""
     _load_packs()
