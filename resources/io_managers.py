@@ -12,13 +12,12 @@ from dagster import (
     TableColumn,
     TableSchema,
 )
-from pyspark.sql import DataFrame
 
 from resources.catalog import CatalogResource, step_of
 from spark_code.catalog.diff import IncrementalDiff
 from spark_code.catalog.state import StagedState, StateMerge, stage_state
 from spark_code.catalog.subject import CatalogSubject
-from spark_code.parts import Parts, write_part, write_parts
+from spark_code.parts import Extraction, Parts, write_part, write_parts
 from tidemark.catalog.rows import STATE_SCHEMA
 
 PREVIEW_ROWS = 8
@@ -49,7 +48,7 @@ class CatalogIOManager(ConfigurableIOManager):
 class ExtractsIOManager(CatalogIOManager):
     """Extracted rows as Parquet objects under `runs/{run_id}/extracted/`: from Spark tasks if large, from here if small."""
 
-    def handle_output(self, context: OutputContext, obj: pa.Table | DataFrame | None) -> None:
+    def handle_output(self, context: OutputContext, obj: pa.Table | Extraction | None) -> None:
         subject = self.subject(context)
         prefix = f"{subject.layout.extracted(context.run_id)}/{context.asset_key.path[-1]}"
         metadata: dict[str, Any] = {"dagster/uri": subject.store.uri(prefix), "dagster/column_schema": row_schema()}

@@ -4,7 +4,7 @@ Spark itself knows no S3 here, and does not need to: a task hands Arrow batches 
 """
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -44,20 +44,31 @@ def read_part(store: ObjectStore, key: str, columns: list[str] | None = None) ->
     return pq.read_table(io.BytesIO(store.read(key)), columns=columns)
 
 
-def write_parts(frame: DataFrame, schema: pa.Schema, store: ObjectStore, prefix: str, rows: int = PART_ROWS) -> list[Part]:
-    """Writes a DataFrame from its own tasks, at most `rows` rows an object, named by task and position."""
+@dataclass(frozen=True)
+class Extraction:
+    """Rows yet to be made: each Spark task makes those of the requests that it is given."""
 
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    requests: DataFrame
+    make: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def write_parts(
+    extraction: Extraction, schema: pa.Schema, store: ObjectStore, prefix: str, rows: int = PART_ROWS
+) -> list[Part]:
+    """Makes the rows and writes them in the same tasks, at most `rows` rows an object, named by task and position."""
+    make = extraction.make
+
+    def write(requests: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         task = context.partitionId() if context else 0
-        for number, table in enumerate(regrouped(batches, schema, rows)):
+        for number, table in enumerate(regrouped(make(requests), schema, rows)):
             part = write_part(store, f"{prefix}/part_{task:05d}_{number:05d}.parquet", table)
             yield pa.record_batch({"key": [part.key], "rows": [part.rows]})
 
     with named_errors():
-        written = frame.mapInArrow(write, "key string, rows long").collect()
+        written = extraction.requests.mapInArrow(write, "key string, rows long").collect()
     return sorted((Part(row["key"], row["rows"]) for row in written), key=lambda part: part.key)
 
 

@@ -34,7 +34,7 @@ appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 
 DEFAULTS = {
     "spark.app.name": "tidemark",
-    "spark.driver.memory": "2g",
+    "spark.driver.memory": "1g",
     "spark.log.level": "ERROR",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

@@ -16,13 +16,12 @@ from dagster import (
     multi_asset,
 )
 from pydantic import Field
-from pyspark.sql import DataFrame
 
 from partitions.catalog import connections
 from resources.catalog import CatalogResource, MarkerResource
 from spark_code.catalog.diff import IncrementalDiff
 from spark_code.catalog.state import StagedState, StateMerge
-from spark_code.parts import Parts
+from spark_code.parts import Extraction, Parts
 from tidemark.catalog.rows import Kind
 
 GROUP = "catalog"
@@ -74,7 +73,7 @@ def listing(
 
 
 @asset(group_name=GROUP, kinds={"spark"}, owners=OWNERS, partitions_def=connections, io_manager_key="extracts")
-def columns(context: AssetExecutionContext, tables: pa.Table, catalog: CatalogResource) -> DataFrame | None:
+def columns(context: AssetExecutionContext, tables: pa.Table, catalog: CatalogResource) -> Extraction | None:
     """Columns of the tables that changed, read from the source in batches by Spark tasks."""
     return catalog.run(context).read_columns(tables)
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql import SparkSession
 
+from spark_code.parts import Extraction
 from tidemark.catalog.entities import EntityWriter
 from tidemark.catalog.names import unit_key
 from tidemark.catalog.packs.base import ColumnFacts, SourcePack, TableRef
-from tidemark.catalog.rows import STATE_SCHEMA, Kind, Row, as_table
+from tidemark.catalog.rows import Kind, Row, as_table
 from tidemark.errors import ColumnBatchFailed, SourceError
 from tidemark.faults import fault_point
 
@@ -71,11 +71,8 @@ class ColumnReader:
 
 def extract_columns(
     spark: SparkSession, reader: ColumnReader, requests: Sequence[ColumnRequest], batch_size: int
-) -> DataFrame:
+) -> Extraction:
     """State rows of the columns of the requested tables: one Spark task a batch of at most `batch_size` tables."""
-    schema = from_arrow_schema(STATE_SCHEMA)
-    if not requests:
-        return spark.createDataFrame([], schema)
     batches = batch_count(len(requests), batch_size)
     asked = pa.table(
         {
@@ -104,7 +101,7 @@ def extract_columns(
                 waiting = []
         yield from as_table(waiting).to_batches()
 
-    return spark.createDataFrame(asked).repartitionById(batches, "batch").mapInArrow(read, schema)
+    return Extraction(spark.createDataFrame(asked).repartitionById(batches, "batch"), read)
 
 
 def batch_count(tables: int, batch_size: int, cores: int = 2, worth_a_task: int = 500) -> int:

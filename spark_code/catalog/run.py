@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 
 from spark_code.catalog.columns import ColumnReader, ColumnRequest, extract_columns
 from spark_code.catalog.diff import IncrementalDiff, incremental_diff
@@ -16,7 +15,7 @@ from spark_code.catalog.marks import move_marker
 from spark_code.catalog.recovery import Recovery
 from spark_code.catalog.state import StagedState, StateMerge
 from spark_code.catalog.subject import CatalogSubject
-from spark_code.parts import Parts
+from spark_code.parts import Extraction, Parts
 from tidemark.catalog.checks import CheckResult, Evidence, Verification, failed
 from tidemark.catalog.diff_check import diff_agrees_with_state
 from tidemark.catalog.labels import guard_removals
@@ -125,7 +124,7 @@ class CatalogRun:
     def staged(self) -> StagedState:
         return self.subject.load_staged(self.run_id)
 
-    def read_columns(self, tables: pa.Table) -> DataFrame | None:
+    def read_columns(self, tables: pa.Table) -> Extraction | None:
         """Columns of the fresh tables, lazily; None if there is nothing to read and Spark need not start."""
         wanted = fresh(tables)
         if not wanted.num_rows:
