@@ -2,11 +2,11 @@
 
 import os
 import platform
-import resource
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -37,23 +37,45 @@ def median_of(repeat: int, work: Callable[[], object]) -> float:
     return statistics.median(taken["work"])
 
 
-def peak_gigabytes() -> float:
-    """The most memory that this process, its JVM and its Python workers held, each at its own peak: an upper bound."""
+class Memory:
+    """Watches how much memory this process, its JVM and its Python workers hold together while something is measured.
 
-    def peak(pid: str) -> int:
-        try:
-            status = Path(f"/proc/{pid}/status").read_text()
-        except OSError:
-            return 0
-        return int(next((line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")), 0))
+    Pages that processes share are counted once (PSS), otherwise every forked worker would be as large as its parent.
+    """
 
-    tree, waiting = {str(os.getpid())}, [str(os.getpid())]
+    def __init__(self, every: float = 0.2) -> None:
+        self.peak = 0.0
+        self._every = every
+        self._stop = threading.Event()
+
+    def __enter__(self) -> "Memory":
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self._every):
+            self.peak = max(self.peak, sum(_held(pid) for pid in _tree(str(os.getpid()))) / 2**20)
+
+
+def _tree(root: str) -> set[str]:
+    found, waiting = {root}, [root]
     while waiting:
-        parent = waiting.pop()
-        for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            for child in task.read_text().split():
-                if child not in tree:
-                    tree.add(child)
-                    waiting.append(child)
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return (sum(peak(pid) for pid in tree - {str(os.getpid())}) + own) / 2**20
+        for task in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
+            with suppress(OSError):
+                new = set(task.read_text().split()) - found
+                found |= new
+                waiting += new
+    return found
+
+
+def _held(pid: str) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return int(next((line.split()[1] for line in lines if line.startswith("Pss:")), 0))

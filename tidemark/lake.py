@@ -80,23 +80,26 @@ class SnapshotFiles:
 
     # Path → records, deleted ones counted.
     data: Mapping[str, int]
-    # Data files of which some rows are deleted, and the files that say which.
-    touched: frozenset[str]
-    deletes: frozenset[str]
+    # Path → the files that say which of its rows are deleted.
+    deletes: Mapping[str, frozenset[str]]
     schema: pa.Schema
 
     @property
     def sql(self) -> str:
         """The rows of the snapshot, to be put after FROM."""
-        whole = [f"SELECT * FROM {parquet(self.data.keys() - self.touched)}"] if self.data.keys() - self.touched else []
-        if self.touched:
-            gone = f"SELECT regexp_replace(file_path, '^file:/+', '/') AS filename, pos FROM {parquet(self.deletes)}"
-            whole.append(
-                f"SELECT * EXCLUDE (filename, file_row_number) FROM "
-                f"{parquet(self.touched, 'filename = true, file_row_number = true')} AS row ANTI JOIN ({gone}) AS gone "
-                "ON row.filename = gone.filename AND row.file_row_number = gone.pos"
-            )
-        return f"({' UNION ALL BY NAME '.join(whole)})" if whole else no_rows(self.schema)
+        whole = self.data.keys() - self.deletes.keys()
+        parts = [f"SELECT * FROM {parquet(whole)}"] if whole else []
+        parts += [without_deleted(path, deletes) for path, deletes in sorted(self.deletes.items())]
+        return f"({' UNION ALL BY NAME '.join(parts)})" if parts else no_rows(self.schema)
+
+
+def without_deleted(path: str, deletes: Iterable[str]) -> str:
+    """The rows of a data file but for those that files of deletes name, by their place in it."""
+    return (
+        f"SELECT * EXCLUDE (file_row_number) FROM {parquet([path], 'file_row_number = true')} AS row ANTI JOIN "
+        f"(SELECT pos FROM {parquet(deletes)} WHERE regexp_replace(file_path, '^file:/+', '/') = {quoted(path)}) AS gone "
+        "ON row.file_row_number = gone.pos"
+    )
 
 
 def parquet(paths: Iterable[str], options: str = "") -> str:
@@ -168,7 +171,9 @@ class LakeReader:
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB of its own that reads the lake's files where they lie."""
+        # Files never change, so what was once learnt of one holds.
         db = duckdb.connect()
+        db.execute("SET parquet_metadata_cache = true")
         if self.settings.on_s3:
             files = load_file_io(self.settings.for_python(), self.settings.warehouse)
             assert isinstance(files, PyArrowFileIO), "pyarrow comes first in pyiceberg's choice"
@@ -216,18 +221,16 @@ def plain_path(path: str) -> str:
 def snapshot_files(table: Table, snapshot: int) -> SnapshotFiles:
     """What pyiceberg plans for a read of the whole snapshot."""
     data: dict[str, int] = {}
-    touched: set[str] = set()
-    deletes: set[str] = set()
+    deletes: dict[str, frozenset[str]] = {}
     for task in table.scan(snapshot_id=snapshot).plan_files():
         path = plain_path(task.file.file_path)
         data[path] = task.file.record_count
-        if task.delete_files:
-            touched.add(path)
         for file in task.delete_files:
             if file.content is not DataFileContent.POSITION_DELETES or file.file_format is not FileFormat.PARQUET:
                 raise LakeError(f"{'.'.join(table.name())}: it has deletes that Tidemark did not write; rewrite its files.")
-            deletes.add(plain_path(file.file_path))
-    return SnapshotFiles(data, frozenset(touched), frozenset(deletes), table.schema().as_arrow())
+        if task.delete_files:
+            deletes[path] = frozenset(plain_path(file.file_path) for file in task.delete_files)
+    return SnapshotFiles(data, deletes, table.schema().as_arrow())
 
 
 def is_missing_catalogue(error: Any) -> bool:

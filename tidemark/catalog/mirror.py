@@ -90,12 +90,11 @@ class Mirror:
         """Every file that the mirror should have, with the rows it should hold."""
         if before is not None and changed is not None and not len(changed):
             return before.files
+        found = db.execute(f"SELECT kind, unit_key, count(*) AS n FROM {rows} GROUP BY ALL ORDER BY ALL").fetchnumpy()
         wanted = []
         for kind in Kind:
-            found = db.execute(
-                f"SELECT unit_key, count(*) AS n FROM {rows} WHERE kind = '{kind}' GROUP BY ALL ORDER BY ALL"
-            ).fetchnumpy()
-            counts = KeyCounts(found["unit_key"], found["n"])
+            of_kind = found["kind"] == kind
+            counts = KeyCounts(found["unit_key"][of_kind], found["n"][of_kind])
             wanted += place(kind, counts, self.chunk_size, before.files if before else [])
         return wanted
 
