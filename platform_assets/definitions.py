@@ -3,7 +3,7 @@
 from dagster import Definitions, in_process_executor
 
 from platform_assets.catalog import assets, automation, checks
-from platform_assets.catalog.jobs import catalog_job
+from platform_assets.catalog.jobs import catalog_job, catalog_upkeep
 from resources.catalog import CatalogResource, MarkerResource
 from resources.io_managers import ExtractsIOManager, JsonDiffIOManager, StagedStateIOManager
 from resources.platform import PlatformResource, open_platform
@@ -14,7 +14,7 @@ catalog = CatalogResource(platform=platform)
 defs = Definitions(
     assets=[assets.listing, assets.columns, assets.current_state, assets.incremental_diff, assets.marker],
     asset_checks=[checks.state_checks, checks.diff_agrees_with_state],
-    jobs=[catalog_job],
+    jobs=[catalog_job, catalog_upkeep],
     schedules=automation.schedules(open_platform(None).config),
     sensors=[automation.connections_in_step, automation.sources_changed, automation.failure_told],
     # One process, one Spark session: a process per step would cost a new JVM each.

@@ -8,6 +8,7 @@ from dagster import DagsterInstance
 from tidemark.config import Config
 
 # The first visit to the web UI shows no dialog, and nothing is reported anywhere. Of one connection, one run at a time.
+# Runs that a schedule or a sensor started ask to be tried again; no others are.
 SETTINGS = """telemetry:
   enabled: false
 nux:
@@ -19,6 +20,9 @@ concurrency:
         value:
           applyLimitPerUniqueValue: true
         limit: 1
+run_retries:
+  enabled: true
+  max_retries: 0
 """
 
 

@@ -8,6 +8,7 @@ from email.message import EmailMessage
 from dagster import (
     DefaultScheduleStatus,
     DefaultSensorStatus,
+    JobDefinition,
     RunFailureSensorContext,
     RunRequest,
     ScheduleDefinition,
@@ -18,12 +19,13 @@ from dagster import (
     schedule,
     sensor,
 )
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.errors import DagsterAssetCheckFailedError
-from dagster._core.storage.tags import PARTITION_NAME_TAG
+from dagster._core.storage.tags import MAX_RETRIES_TAG, PARTITION_NAME_TAG
 from dagster_shared.error import SerializableErrorInfo
 
 from partitions.catalog import connections
-from platform_assets.catalog.jobs import catalog_job
+from platform_assets.catalog.jobs import catalog_job, catalog_upkeep
 from resources.catalog import CatalogResource
 from tidemark.config import Config, EmailSettings
 from tidemark.errors import TidemarkError
@@ -32,6 +34,8 @@ SENDING_SECONDS = 30
 # How messages of Dagster's event log begin.
 OURS = f"{TidemarkError.__module__}."
 SAFE = (OURS, f"{DagsterAssetCheckFailedError.__module__}.{DagsterAssetCheckFailedError.__name__}")
+# A run that nobody watches is tried again; the change that caused it would otherwise wait for the next one.
+AGAIN = {MAX_RETRIES_TAG: "2"}
 ESCAPED = {"_": "__", "-": "_dash_", ".": "_dot_"}
 
 
@@ -67,7 +71,7 @@ def sources_changed(context: SensorEvaluationContext, catalog: CatalogResource) 
                 told[name] = seen[name]
             continue
         if told[name] != seen.get(name):
-            yield RunRequest(partition_key=name, tags={"tidemark/started-by": "sensor"})
+            yield RunRequest(partition_key=name, tags={"tidemark/started-by": "sensor"} | AGAIN)
     context.update_cursor(encode(told))
     if told == seen:
         yield SkipReason("no source changed")
@@ -82,24 +86,31 @@ def decode(cursor: str | None) -> dict[str, str]:
 
 
 def schedules(config: Config) -> list[ScheduleDefinition]:
-    """One schedule per connection that has one."""
-    return [scheduled(name, each.schedule) for name, each in config.connections.items() if each.schedule]
+    """Per connection, one for its runs if it names a time, and one for its upkeep."""
+    made = []
+    for name, connection in config.connections.items():
+        if connection.schedule:
+            made.append(scheduled(catalog_job, "catalog", name, connection.schedule, f"Brings {name} up to date."))
+        made.append(scheduled(catalog_upkeep, "upkeep", name, connection.upkeep, f"Compares and cleans up {name}."))
+    return made
 
 
-def scheduled(connection: str, cron: str) -> ScheduleDefinition:
+def scheduled(
+    job: JobDefinition | UnresolvedAssetJobDefinition, prefix: str, connection: str, cron: str, what: str
+) -> ScheduleDefinition:
     # Dagster allows letters, digits and _ only. Escaped, so that `shop-eu`, `shop.eu` and `shop_eu` stay three schedules.
     plain = "".join(ESCAPED.get(letter, letter) for letter in connection)
 
     @schedule(
-        job=catalog_job,
+        job=job,
         cron_schedule=cron,
         execution_timezone="UTC",
-        name=f"catalog_{plain}",
-        description=f"Brings {connection} up to date.",
+        name=f"{prefix}_{plain}",
+        description=what,
         default_status=DefaultScheduleStatus.STOPPED,
     )
     def at_its_time() -> RunRequest:
-        return RunRequest(partition_key=connection, tags={"tidemark/started-by": "schedule"})
+        return RunRequest(partition_key=connection, tags={"tidemark/started-by": "schedule"} | AGAIN)
 
     return at_its_time
 

@@ -168,12 +168,21 @@ def test_every_connection_has_the_schedule_of_its_configuration(configured: Path
     names = ("shop-eu", "shop.eu", "shop_eu", "shop_dash_eu")
     several = {name: shop | {"id": str(minute), "schedule": f"{minute} * * * *"} for minute, name in enumerate(names)}
     rewrite(configured, connections=several | {"by-hand": {key: shop[key] for key in ("app", "id", "url")}})
-    made = schedules(load_config(configured))
+    made = [each for each in schedules(load_config(configured)) if each.job_name == "catalog"]
     assert [each.cron_schedule for each in made] == [f"{minute} * * * *" for minute in range(len(names))]
     assert len({each.name for each in made}) == len(names)
     asked = [each() for each in made]
     assert [request.partition_key for request in asked] == list(names)
     assert {request.tags["tidemark/started-by"] for request in asked} == {"schedule"}
+    assert {request.tags["dagster/max_retries"] for request in asked} == {"2"}
+
+
+def test_every_connection_has_an_upkeep_once_a_week_unless_it_says_otherwise(configured: Path) -> None:
+    shop = yaml.safe_load(configured.read_text())["connections"]["shop"]
+    rewrite(configured, connections={"one": shop | {"id": "1"}, "two": shop | {"id": "2", "upkeep": "@daily"}})
+    made = [each for each in schedules(load_config(configured)) if each.job_name == "catalog_upkeep"]
+    assert [(each.name, each.cron_schedule) for each in made] == [("upkeep_one", "0 3 * * 0"), ("upkeep_two", "@daily")]
+    assert [each().partition_key for each in made] == ["one", "two"]
 
 
 # --- mails -----------------------------------------------------------------------------------------------------------

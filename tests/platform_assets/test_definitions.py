@@ -67,7 +67,7 @@ def test_the_repository_s_own_configuration_needs_no_secret_to_load(
     from tidemark.config import load_config
 
     monkeypatch.delenv("SHOP_URL", raising=False)
-    assert [each.name for each in schedules(load_config(ROOT / "tidemark.yaml"))] == ["catalog_shop"]
+    assert [each.name for each in schedules(load_config(ROOT / "tidemark.yaml"))] == ["catalog_shop", "upkeep_shop"]
 
 
 @pytest.mark.fast

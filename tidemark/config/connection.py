@@ -38,6 +38,8 @@ class Connection(Section):
     """Shell patterns on schema.table: a table is out of scope if one of them fits."""
     schedule: str | None = None
     """When a run starts by itself: a cron expression such as "0 * * * *". Without it, never."""
+    upkeep: str = "0 3 * * 0"
+    """When the whole published state is compared and old files are removed, if its schedule is on: a cron expression."""
     incremental_extraction: Switch = False
     """Whether a run reads the columns of changed tables only; otherwise every run reads everything."""
     column_batch_size: Count = 25_000
@@ -97,7 +99,7 @@ class Connection(Section):
             allowed = "up to 128 letters, digits, '.', '_' and '-', beginning with a letter or digit"
             raise ValueError(f"must be {allowed}.") from None
 
-    @field_validator("schedule")
+    @field_validator("schedule", "upkeep")
     @classmethod
     def _schedule_is_cron(cls, schedule: str | None) -> str | None:
         return None if schedule is None else checked_cron(schedule)

@@ -1,0 +1,61 @@
+"""A Spark Connect server of its own process, on the Java from PyPI: what a shared Spark looks like to its clients."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+from demo.ports import free_port
+from spark_code.java import packaged_java_home
+from spark_code.session import DEFAULTS, cache_folder, coordinates, jar_config, quiet_config
+from tidemark.lake import LakeSettings
+
+START_SECONDS = 120
+SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+@contextmanager
+def spark_connect(folder: Path) -> Iterator[str]:
+    """Its address, `sc://…`, for `spark: {remote: …}`. It knows Iceberg, and no lake: that is the client's to tell."""
+    port = free_port()
+    settings = DEFAULTS | quiet_config(cache_folder())
+    settings |= jar_config(coordinates(LakeSettings({"uri": "jdbc:sqlite:"})), cache_folder())
+    settings |= {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    }
+    command = [f"{Path(pyspark.__file__).parent}/bin/spark-submit", "--master", "local[2]", "--class", SERVER]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    environment = os.environ | {
+        "JAVA_HOME": str(packaged_java_home(cache_folder())),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen([*command, "spark-internal"], stdout=log, stderr=log, env=environment, cwd=folder)
+    try:
+        _wait(server, port, folder / "log")
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(START_SECONDS)
+
+
+def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        if server.poll() is not None:
+            break
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise RuntimeError(f"the Spark Connect server did not start: {log.read_text()[-2000:]}")
