@@ -155,6 +155,7 @@ def measure(tables: int, repeat: int, *, mirror: bool) -> dict[str, float]:
         with Memory() as memory:
             one_run(subject, tables, 3 + repeat, mirror=mirror, taken=warm)
         medians = {name: statistics.median(seconds) for name, seconds in taken.items()}
+        subject.lake.spark.stop()  # the next size has a lake of its own
         return medians | {"peak GB": memory.peak}
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -109,6 +109,16 @@ class Catalog:
                 **{"raise_on_error": False, **options},
             )
 
+    def upkeep(self) -> ExecuteInProcessResult:
+        """Runs the upkeep job; what went wrong is in the result."""
+        from platform_assets.definitions import defs
+
+        self.instance.add_dynamic_partitions(str(connections.name), [self.name])
+        with patch.dict(os.environ, TIDEMARK_CONFIG=str(self.platform.config.path)):
+            return defs.resolve_job_def("catalog_upkeep").execute_in_process(
+                instance=self.instance, partition_key=self.name, raise_on_error=False
+            )
+
     def run(self, **options: Any) -> RunRecord:
         """Runs the job, which must succeed, and returns its row of the ledger."""
         result = self.attempt(raise_on_error=True, **options)

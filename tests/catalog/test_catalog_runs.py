@@ -134,3 +134,35 @@ def test_nothing_but_the_documented_layout_is_left_after_runs(shop: Catalog) -> 
         f"runs/{second}/extracted/staged.json",
     }
     assert shop.subject.lake.reader.branches(shop.subject.layout.table) == {}
+
+
+def test_upkeep_compares_everything_and_leaves_the_same_state_in_fewer_files(shop: Catalog) -> None:
+    shop.run()
+    for column in ("one", "two"):
+        shop.source.execute(f"ALTER TABLE note ADD COLUMN {column} TEXT")
+        shop.run()
+    before, files = shop.state(), files_of(shop)
+    assert shop.upkeep().success
+    assert shop.state() == before
+    assert shop.mirror() == in_order(before)
+    assert files_of(shop) < files
+    assert shop.run().status == "unchanged"
+
+
+def test_upkeep_of_a_damaged_state_fails_and_touches_nothing(shop: Catalog) -> None:
+    shop.run()
+    shop.source.execute("ALTER TABLE note ADD COLUMN author TEXT")
+    shop.run()
+    key = f"{shop.subject.layout.current_state}/table/table_0.json"
+    shop.platform.store.put(key, shop.platform.store.read(key).replace(b"note", b"nope"))
+    before = shop.snapshot_of_everything() | {"files": files_of(shop)}
+    result = shop.upkeep()
+    assert not result.success
+    assert "altered: table/table_0.json" in str(result.failure_data_for_node("compare_everything"))
+    assert shop.snapshot_of_everything() | {"files": files_of(shop)} == before
+
+
+def files_of(shop: Catalog) -> int:
+    published = shop.subject.published().snapshot
+    assert published is not None
+    return len(shop.subject.lake.reader.files(shop.subject.layout.table, published).data)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from tests.catalog.harness import SqliteSource
+from tests.services.spark_connect import spark_connect
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 
@@ -19,20 +21,27 @@ TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 class Shell:
     """A folder with a configuration and a source, and the command."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, remote: str | None = None) -> None:
         self.folder = folder
+        self.spark = {"spark": {"remote": remote}} if remote else {}
         self.source = SqliteSource(folder / "shop.db")
-        self.write(
-            connections={"shop": {"app": "sqlite", "id": "1", "url": self.source.url, "incremental-extraction": True}}
-        )
+        self.write_connection()
+
+    def write_connection(self) -> None:
+        shop = {"app": "sqlite", "id": "1", "url": self.source.url, "incremental-extraction": True}
+        self.write(connections={"shop": shop})
 
     def write(self, **document: Any) -> None:
-        (self.folder / "tidemark.yaml").write_text(yaml.safe_dump({"store": "state", **document}))
+        (self.folder / "tidemark.yaml").write_text(yaml.safe_dump({"store": "state", **self.spark, **document}))
 
-    def __call__(self, *arguments: str, code: int = 0, **environment: str) -> str:
+    @property
+    def environment(self) -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if name != "TIDEMARK_CONFIG"} | {"COLUMNS": "200"}
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
         done = subprocess.run(
-            [TIDEMARK, *arguments], cwd=self.folder, env=os.environ | {"COLUMNS": "200"} | environment,
-            capture_output=True, text=True, timeout=300, check=False,
+            [TIDEMARK, *arguments], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=300,
+            check=False,
         )  # fmt: skip
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
@@ -43,8 +52,11 @@ class Shell:
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    return Shell(tmp_path_factory.mktemp("shell"))
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """Its commands share a Spark Connect server, so that only that one waits for a JVM."""
+    folder = tmp_path_factory.mktemp("shell")
+    with spark_connect(tmp_path_factory.mktemp("spark-connect")) as remote:
+        yield Shell(folder, remote)
 
 
 @pytest.mark.fault
@@ -106,7 +118,7 @@ def test_ctrl_c_ends_a_run_cleanly(shell: Shell) -> None:
     gate = shell.folder / "gate"
     paused = {"TIDEMARK_FAULT": "run.after_plan:pause", "TIDEMARK_FAULT_GATE": str(gate)}
     process = subprocess.Popen(
-        [TIDEMARK, "run", "shop"], cwd=shell.folder, env=os.environ | paused, stderr=subprocess.PIPE, text=True
+        [TIDEMARK, "run", "shop"], cwd=shell.folder, env=shell.environment | paused, stderr=subprocess.PIPE, text=True
     )
     while not gate.with_suffix(".reached").exists():
         assert process.poll() is None
@@ -116,6 +128,15 @@ def test_ctrl_c_ends_a_run_cleanly(shell: Shell) -> None:
     assert "Traceback" not in complaint
     assert shell.json("history", "shop")[0]["status"] == "failed"
     assert shell.json("plan", "shop")["labels"]["UPDATED"] == 1
+
+
+@pytest.mark.fault
+def test_a_run_with_a_spark_of_its_own_goes_on_where_one_of_a_shared_spark_ended(shell: Shell) -> None:
+    shell.spark = {}
+    shell.write_connection()
+    told = shell.json("run", "shop")
+    assert (told["mode"], told["labels"]["UPDATED"], told["columns_read"]) == ("incremental", 1, 2)
+    assert all(check["passed"] for check in shell.json("check", "shop"))
 
 
 def test_bad_usage_is_told_with_exit_code_2(shell: Shell) -> None:
