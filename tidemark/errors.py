@@ -51,6 +51,10 @@ class ColumnBatchFailed(SourceError):
     """A batch of columns could not be read, retries included."""
 
 
+class TypeUnsupported(SourceError):
+    """A record has a value of a type that cannot be compared between runs."""
+
+
 class StoreError(TidemarkError):
     """The object store failed."""
 
@@ -116,6 +120,10 @@ class LostRace(StateError):
 
 class MarkMoved(StateError):
     """The mark is not at the version it was read at."""
+
+
+class CursorInvalid(StateError):
+    """A value is none that the cursor of its stream can have; the message never carries it."""
 
 
 class MarkerCorrupt(StateError):
