@@ -28,6 +28,10 @@ class UnknownRun(UsageError):
     """No run of that id in the history of the connection."""
 
 
+class UnknownStream(UsageError):
+    """No stream of that id in the manifest."""
+
+
 # --- the outside world -------------------------------------------------------------------------------------------------
 
 

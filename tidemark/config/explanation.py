@@ -35,10 +35,19 @@ def problems_of(error: ValidationError, document: Document, root: type[Section])
     """One problem for each thing that pydantic found in a file of the root's keys and nobody has told yet."""
     told = {problem.place for problem in document.problems if problem.place}
     told |= {place[:-1] for place in told if isinstance(place[-1], int)}  # a bad entry makes a bad list
-    for found in error.errors(include_url=False, include_input=True):
+    everything = error.errors(include_url=False, include_input=True)
+    for found in everything:
         place = _written(found, document)
-        if not any(place[: len(outer)] == outer for outer in told):
+        if not any(place[: len(outer)] == outer for outer in told) and not _follows(found, everything):
             yield Problem(document.line(place), place, _words(found, place, root))
+
+
+def _follows(found: ErrorDetails, everything: list[ErrorDetails]) -> bool:
+    """Whether a list is called too short only because its entries are wrong, which is told of each."""
+    place = found["loc"]
+    return found["type"] == "too_short" and any(
+        other["loc"][: len(place)] == place and len(other["loc"]) > len(place) for other in everything
+    )
 
 
 def _written(found: ErrorDetails, document: Document) -> Place:

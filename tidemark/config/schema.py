@@ -28,7 +28,7 @@ def with_references(part: Any) -> Any:
         return [with_references(item) for item in part]
     if not isinstance(part, dict):
         return part
-    if part.get("type") not in ("integer", "boolean"):
+    if part.get("type") not in ("integer", "number", "boolean"):
         return {key: with_references(value) for key, value in part.items()}
     kept = {key: part[key] for key in ("title", "description", "default") if key in part}
     return {**kept, "anyOf": [{key: value for key, value in part.items() if key not in kept}, REFERENCE]}
