@@ -28,6 +28,10 @@ class UnknownRun(UsageError):
     """No run of that id in the history of the connection."""
 
 
+class UnknownStream(UsageError):
+    """No stream of that id in the manifest."""
+
+
 # --- the outside world -------------------------------------------------------------------------------------------------
 
 
@@ -49,6 +53,10 @@ class DuplicateName(SourceError):
 
 class ColumnBatchFailed(SourceError):
     """A batch of columns could not be read, retries included."""
+
+
+class TypeUnsupported(SourceError):
+    """A record has a value of a type that cannot be compared between runs."""
 
 
 class StoreError(TidemarkError):
@@ -116,6 +124,10 @@ class LostRace(StateError):
 
 class MarkMoved(StateError):
     """The mark is not at the version it was read at."""
+
+
+class CursorInvalid(StateError):
+    """A value is none that the cursor of its stream can have; the message never carries it."""
 
 
 class MarkerCorrupt(StateError):

@@ -11,7 +11,6 @@ from yaml.constructor import ConstructorError, SafeConstructor
 from tidemark.config.problems import Place, Problem, as_error
 from tidemark.errors import ConfigError
 
-LEAST = "The least it needs is one line: `store: .tidemark`."
 TAG = "tag:yaml.org,2002:"
 SCALARS = {f"{TAG}{kind}" for kind in ("str", "int", "float", "bool", "null")}
 
@@ -35,13 +34,16 @@ class Document:
         self.problems.append(Problem(self.line(place), place, words))
 
 
-def read_document(path: Path, file: str) -> Document:
-    """The document in the file; what is not YAML, or not a mapping, is an error of its own."""
+def read_document(path: Path, file: str, *, least: str, elsewhere: str) -> Document:
+    """The document in the file; what is not YAML, or not a mapping, is an error of its own.
+
+    `least` tells what such a file needs at least, `elsewhere` how to name another file.
+    """
     document = Document(file)
     try:
-        node = yaml.compose(_text(path, file), Loader=yaml.SafeLoader)
+        node = yaml.compose(_text(path, file, elsewhere), Loader=yaml.SafeLoader)
         if node is None:
-            raise ConfigError(f"{file}: the file is empty. {LEAST}")
+            raise ConfigError(f"{file}: the file is empty. {least}")
         document.data = _Walk(document).value(node, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -49,18 +51,15 @@ def read_document(path: Path, file: str) -> Document:
     except RecursionError:
         raise ConfigError(f"{file}: nested too deeply to be a configuration.") from None
     if not isinstance(document.data, dict):
-        raise ConfigError(f"{file}:{node.start_mark.line + 1}: this is not `key: value` lines. {LEAST}")
+        raise ConfigError(f"{file}:{node.start_mark.line + 1}: this is not `key: value` lines. {least}")
     return document
 
 
-def _text(path: Path, file: str) -> str:
+def _text(path: Path, file: str, elsewhere: str) -> str:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise ConfigError(
-            f"{file}: the configuration cannot be read ({error.strerror}). "
-            "Name another file with --config FILE or the environment variable TIDEMARK_CONFIG."
-        ) from None
+        raise ConfigError(f"{file}: the configuration cannot be read ({error.strerror}). {elsewhere}") from None
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 
 from tidemark.config.document import Document
@@ -41,30 +42,28 @@ def well_formed(text: str) -> None:
             _parts(reference)
 
 
-def with_environment(document: Document) -> Any:
-    """The data with the environment put in; what cannot be is reported to the document."""
-    return _within(document, document.data, ())
+def with_environment(document: Document, later: Callable[[Place], bool]) -> Any:
+    """The data with the environment put in; what cannot be is reported to the document.
+
+    Where `later` says so, references must be well formed and stay as they are until somebody needs the value.
+    """
+    return _within(document, document.data, (), later)
 
 
-def _within(document: Document, value: Any, place: Place) -> Any:
+def _within(document: Document, value: Any, place: Place, later: Callable[[Place], bool]) -> Any:
     if isinstance(value, dict):
-        return {key: _within(document, item, (*place, key)) for key, item in value.items()}
+        return {key: _within(document, item, (*place, key), later) for key, item in value.items()}
     if isinstance(value, list):
-        return [_within(document, item, (*place, position)) for position, item in enumerate(value)]
+        return [_within(document, item, (*place, position), later) for position, item in enumerate(value)]
     if not isinstance(value, str):
         return value
     try:
-        if not _asked_for_later(place):
+        if not later(place):
             return substituted(value)
         well_formed(value)
     except BadReference as error:
         document.report(place, str(error))
     return value
-
-
-def _asked_for_later(place: Place) -> bool:
-    # A run of one connection must not need the passwords of all the others.
-    return len(place) == 3 and place[0] == "connections" and place[2] == "url"
 
 
 def _parts(reference: re.Match[str]) -> tuple[str, str | None]:

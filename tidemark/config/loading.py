@@ -12,18 +12,20 @@ from tidemark.config.document import Document, read_document
 from tidemark.config.environment import with_environment
 from tidemark.config.explanation import problems_of
 from tidemark.config.model import Config
-from tidemark.config.problems import as_error, shown
+from tidemark.config.problems import Place, as_error, shown
 
 DEFAULT = "tidemark.yaml"
 VARIABLE = "TIDEMARK_CONFIG"
+LEAST = "The least it needs is one line: `store: .tidemark`."
+ELSEWHERE = f"Name another file with --config FILE or the environment variable {VARIABLE}."
 
 
 def load_config(path: Path | None = None) -> Config:
     """The configuration in the file, in the one that TIDEMARK_CONFIG names, or in ./tidemark.yaml."""
     chosen = Path(path or os.environ.get(VARIABLE) or DEFAULT)
-    document = read_document(chosen, str(chosen))
+    document = read_document(chosen, str(chosen), least=LEAST, elsewhere=ELSEWHERE)
     file = chosen.absolute()
-    given = _with_origins(with_environment(document), document, file.parent)
+    given = _with_origins(with_environment(document, _asked_for_later), document, file.parent)
     _report_shared_subjects(given, document)
     config = None
     try:
@@ -31,10 +33,15 @@ def load_config(path: Path | None = None) -> Config:
             {**given, "(path)": file}, by_alias=True, by_name=False, context={"folder": file.parent}
         )
     except ValidationError as error:
-        document.problems += problems_of(error, document)
+        document.problems += problems_of(error, document, Config)
     if config is None or document.problems:
         raise as_error(document.file, document.problems)
     return config
+
+
+def _asked_for_later(place: Place) -> bool:
+    # A run of one connection must not need the passwords of all the others.
+    return len(place) == 3 and place[0] == "connections" and place[2] == "url"
 
 
 def _with_origins(given: dict[str, Any], document: Document, folder: Path) -> dict[str, Any]:

@@ -19,15 +19,16 @@ def config_schema() -> dict[str, Any]:
         "anyOf": [{"type": "string", "minLength": 1}, parts["StoreSettings"]],
         "description": parts["StoreSettings"]["description"],
     }
-    return {"$schema": DIALECT, **_with_references(schema)}
+    return {"$schema": DIALECT, **with_references(schema)}
 
 
-def _with_references(part: Any) -> Any:
+def with_references(part: Any) -> Any:
+    """The schema, with a reference to the environment allowed wherever text would not be."""
     if isinstance(part, list):
-        return [_with_references(item) for item in part]
+        return [with_references(item) for item in part]
     if not isinstance(part, dict):
         return part
-    if part.get("type") not in ("integer", "boolean"):
-        return {key: _with_references(value) for key, value in part.items()}
+    if part.get("type") not in ("integer", "number", "boolean"):
+        return {key: with_references(value) for key, value in part.items()}
     kept = {key: part[key] for key in ("title", "description", "default") if key in part}
     return {**kept, "anyOf": [{key: value for key, value in part.items() if key not in kept}, REFERENCE]}

@@ -28,7 +28,13 @@ class Section(BaseModel):
     @classmethod
     def keys(cls) -> list[str]:
         """The keys of the section; what stands in brackets is given by whoever loads the file."""
-        return [field.alias for field in cls.model_fields.values() if field.alias and not field.alias.startswith("(")]
+        written = [field.alias or name for name, field in cls.model_fields.items()]
+        return [key for key in written if not key.startswith("(")]
+
+    @classmethod
+    def spelled(cls, word: str) -> str:
+        """A word in the way this section spells its keys."""
+        return kebab(word) if cls.model_config.get("alias_generator") is kebab else word
 
 
 def _number(value: Any) -> Any:

@@ -29,7 +29,7 @@ def test_an_unknown_key_names_file_line_nearest_match_and_all_that_are_allowed(l
     told = error(load, shop + "    incremental-extracton: true\n")
     assert told.startswith(
         "tidemark.yaml:7: connections.shop.incremental-extracton: unknown key. Did you mean 'incremental-extraction'? "
-        "Allowed: app, id, url, include, exclude, schedule, incremental-extraction, column-batch-size,"
+        "Allowed: app, id, url, include, exclude, schedule, upkeep, incremental-extraction, column-batch-size,"
     )
     assert "(name)" not in told
 

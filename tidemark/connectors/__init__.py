@@ -1,0 +1,1 @@
+"""Connectors: stateless readers of sources, and the manifests that say what they read."""

@@ -1,0 +1,1 @@
+"""The connectors that come with Tidemark: one module per kind, named after it."""
