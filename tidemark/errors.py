@@ -118,6 +118,18 @@ class MarkMoved(StateError):
     """The mark is not at the version it was read at."""
 
 
+class StateMoved(StateError):
+    """The state of a stream is not at the version it was read at."""
+
+
+class StateKeyMissing(StateError):
+    """No key to seal state with, or not the one that a value was sealed with."""
+
+
+class StateSealBroken(StateError):
+    """A sealed value of state does not open: another key, an altered value, or the value of another row."""
+
+
 class MarkerCorrupt(StateError):
     """marker.txt is not one line of UTC ISO 8601."""
 
