@@ -6,7 +6,8 @@ from tidemark.control.leases import Lease, Leases
 from tidemark.control.marks import AuditRow, Mark, Marks
 from tidemark.control.runs import RunFields, RunLedger, RunRecord
 from tidemark.control.sealing import Keyring
-from tidemark.control.streams import StateRegistry, StreamMove, StreamState
+from tidemark.control.stream_records import StreamMove, StreamState
+from tidemark.control.streams import StateRegistry
 
 __all__ = [
     "AuditRow",

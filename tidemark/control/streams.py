@@ -6,7 +6,7 @@ the database; the value of every version is kept, so that a stream can be rewoun
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -17,74 +17,10 @@ from tidemark.clock import Clock
 from tidemark.control.resealing import reseal_next
 from tidemark.control.schema import stream_audit, stream_state, stream_value
 from tidemark.control.sealing import Keyring, Place
+from tidemark.control.stream_records import Cursor, Entry, Stream, StreamMove, StreamState
 from tidemark.control.transactions import Transactions
 from tidemark.errors import StateError, StateMoved, StateSealBroken, UsageError
 from tidemark.store.keys import checked_id
-
-
-@dataclass(frozen=True)
-class StreamState:
-    """How far a stream was read; `version` counts the moves, and the value is kept out of whatever prints this."""
-
-    tenant_id: str
-    connector_id: str
-    stream_id: str
-    last_cursor: str = field(repr=False)
-    cursor_field: str
-    version: int
-    updated_at: datetime
-    run_id: str | None
-
-
-@dataclass(frozen=True)
-class StreamMove:
-    """One move of a stream's state, written with it and never changed; it holds no value."""
-
-    id: int
-    tenant_id: str
-    connector_id: str
-    stream_id: str
-    kind: str  # commit, rewind or reset
-    from_version: int | None
-    to_version: int
-    restored_version: int | None  # the version whose value a rewind took up again
-    run_id: str | None
-    actor: str
-    reason: str
-    at: datetime
-
-
-@dataclass(frozen=True)
-class _Stream:
-    tenant_id: str
-    connector_id: str
-    stream_id: str
-
-    def __str__(self) -> str:
-        return f"{self.tenant_id}/{self.connector_id}/{self.stream_id}"
-
-    def at(self, version: int) -> Place:
-        return Place(self.tenant_id, self.connector_id, self.stream_id, version)
-
-    def rows(self, table: sa.Table) -> sa.ColumnElement[bool]:
-        """The condition that every query on one stream begins with."""
-        return sa.and_(*(table.c[name] == value for name, value in vars(self).items()))
-
-
-@dataclass(frozen=True)
-class _Cursor:
-    of: str
-    value: str = field(repr=False)
-
-
-@dataclass(frozen=True)
-class _Entry:
-    kind: str
-    actor: str
-    reason: str
-    run_id: str | None = None
-    restored_version: int | None = None
-
 
 MOVE = [stream_audit.c[column.name] for column in fields(StreamMove)]
 VALUE_OF_STATE = sa.and_(*(stream_state.c[name] == stream_value.c[name] for name in vars(Place("", "", "", 0))))
@@ -150,8 +86,8 @@ class StateRegistry:
             stateless = row is None or row.cursor_field is None
             if expected_version != version and not (expected_version is None and stateless):
                 raise _moved(own, expected_version)
-            entry = _Entry("commit", actor, reason, run_id)
-            return self._move(connection, own, version, _Cursor(cursor_field, last_cursor), entry)
+            entry = Entry("commit", actor, reason, run_id)
+            return self._move(connection, own, version, Cursor(cursor_field, last_cursor), entry)
 
     def rewind(
         self,
@@ -165,7 +101,7 @@ class StateRegistry:
     ) -> StreamState:
         """Makes a new version that holds the value of an older one, or a value given: the next run reads on from there."""
         own = self._stream(connector, stream)
-        entry = _Entry("rewind", actor, _given(reason, f"rewind {own}"), restored_version=to_version)
+        entry = Entry("rewind", actor, _given(reason, f"rewind {own}"), restored_version=to_version)
         with self._write("stream_rewind") as connection:
             row = _locked_row(connection, own)
             if row is None:
@@ -173,7 +109,7 @@ class StateRegistry:
             if to_version is not None and to_value is None:
                 cursor = self._cursor_of(connection, own, to_version)
             elif to_value is not None and to_version is None:
-                cursor = _Cursor(_newest_field(connection, own), to_value)
+                cursor = Cursor(_newest_field(connection, own), to_value)
             else:
                 raise UsageError(f"rewind {own} either to a version or to a value.")
             return self._move(connection, own, row.version, cursor, entry)
@@ -181,7 +117,7 @@ class StateRegistry:
     def reset(self, connector: str, stream: str, *, actor: str, reason: str) -> int:
         """Takes the state away, so that the next run reads everything; returns the version that counts this move."""
         own = self._stream(connector, stream)
-        entry = _Entry("reset", actor, _given(reason, f"reset {own}"))
+        entry = Entry("reset", actor, _given(reason, f"reset {own}"))
         with self._write("stream_reset") as connection:
             row = _locked_row(connection, own)
             if row is None or row.cursor_field is None:
@@ -209,8 +145,8 @@ class StateRegistry:
             raise type(broken[0])(f"{done} values were sealed anew and {len(broken)} were left; the first: {broken[0]}")
         return done
 
-    def _stream(self, connector: str, stream: str) -> _Stream:
-        return _Stream(self._tenant, checked_id(connector, "connector"), checked_id(stream, "stream"))
+    def _stream(self, connector: str, stream: str) -> Stream:
+        return Stream(self._tenant, checked_id(connector, "connector"), checked_id(stream, "stream"))
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
@@ -239,15 +175,15 @@ class StateRegistry:
             run_id=row.run_id,
         )
 
-    def _cursor_of(self, connection: sa.Connection, own: _Stream, version: int) -> _Cursor:
+    def _cursor_of(self, connection: sa.Connection, own: Stream, version: int) -> Cursor:
         query = sa.select(stream_value).where(own.rows(stream_value), stream_value.c.version == version)
         row = connection.execute(query).one_or_none()
         if row is None:
             raise UsageError(f"{own} has no value of version {version}: the commits and rewinds in its history have one.")
-        return _Cursor(row.cursor_field, self._keyring.open(row.sealed, own.at(version)))
+        return Cursor(row.cursor_field, self._keyring.open(row.sealed, own.at(version)))
 
     def _move(
-        self, connection: sa.Connection, own: _Stream, current: int | None, cursor: _Cursor, entry: _Entry
+        self, connection: sa.Connection, own: Stream, current: int | None, cursor: Cursor, entry: Entry
     ) -> StreamState:
         place, at = self._record(connection, own, current, entry, cursor.of)
         sealed = self._keyring.seal(cursor.value, place)
@@ -257,7 +193,7 @@ class StateRegistry:
         )
 
     def _record(
-        self, connection: sa.Connection, own: _Stream, current: int | None, entry: _Entry, cursor_field: str | None
+        self, connection: sa.Connection, own: Stream, current: int | None, entry: Entry, cursor_field: str | None
     ) -> tuple[Place, datetime]:
         """Counts the version up and writes the audit row; the caller holds the lock on the stream's row."""
         place, at = own.at((current or 0) + 1), self._clock.now()
@@ -280,13 +216,13 @@ def _set_tenant(connection: sa.Connection, tenant: str) -> None:
         connection.execute(sa.select(sa.func.set_config("tidemark.tenant", tenant, True)))
 
 
-def _locked_row(connection: sa.Connection, own: _Stream) -> Any:
+def _locked_row(connection: sa.Connection, own: Stream) -> Any:
     """The stream's row, which nobody else can change until the transaction ends; None if it never had a state."""
     query = sa.select(stream_state).where(own.rows(stream_state)).with_for_update()
     return connection.execute(query).one_or_none()
 
 
-def _newest_field(connection: sa.Connection, own: _Stream) -> str:
+def _newest_field(connection: sa.Connection, own: Stream) -> str:
     query = sa.select(stream_value.c.cursor_field).where(own.rows(stream_value))
     newest: str = connection.execute(query.order_by(stream_value.c.version.desc()).limit(1)).scalar_one()
     return newest
@@ -298,7 +234,7 @@ def _given(reason: str, what: str) -> str:
     return reason
 
 
-def _moved(own: _Stream, expected_version: int | None) -> StateMoved:
+def _moved(own: Stream, expected_version: int | None) -> StateMoved:
     expected = "there was none yet" if expected_version is None else f"it was at version {expected_version}"
     return StateMoved(
         f"{own}: this run expected of its state that {expected}, and that is so no more: another run or a person moved it "
