@@ -17,13 +17,14 @@ from spark_code.catalog.state import COLUMNS, PROPERTIES, ROWS_PER_FILE, StateMe
 from spark_code.catalog.subject import CatalogSubject
 from spark_code.parts import Parts, write_part
 from spark_code.platform import Platform
-from tidemark.catalog.checks import Evidence, Verification, failed
+from tidemark.catalog.checks import Evidence, Verification
 from tidemark.catalog.entities import EntityWriter
 from tidemark.catalog.mode import Mode, Reason
 from tidemark.catalog.names import unit_key
 from tidemark.catalog.packs.base import ColumnFacts, TableFacts, TableRef
 from tidemark.catalog.plan import RunPlan
 from tidemark.catalog.rows import STATE_SCHEMA, Kind, Label, Row, as_table
+from tidemark.checks import failed
 from tidemark.config import load_config
 
 WIDTH = 50

@@ -59,6 +59,10 @@ class TypeUnsupported(SourceError):
     """A record has a value of a type that cannot be compared between runs."""
 
 
+class SliceFailed(SourceError):
+    """A slice of a stream's window could not be read, retries and smaller pages included."""
+
+
 class StoreError(TidemarkError):
     """The object store failed."""
 
@@ -128,6 +132,26 @@ class MarkMoved(StateError):
 
 class CursorInvalid(StateError):
     """A value is none that the cursor of its stream can have; the message never carries it."""
+
+
+class CursorBackwards(StateError):
+    """The source's own present lies before the committed cursor."""
+
+
+class SchemaRefused(StateError):
+    """The fields of a source are not what the manifest, or a run that is under way, can land."""
+
+
+class StateMoved(StateError):
+    """The state of a stream is not at the version it was read at."""
+
+
+class StateKeyMissing(StateError):
+    """No key to seal state with, or not the one that a value was sealed with."""
+
+
+class StateSealBroken(StateError):
+    """A sealed value of state does not open: another key, an altered value, or the value of another row."""
 
 
 class MarkerCorrupt(StateError):

@@ -14,7 +14,8 @@ from dagster import (
 from partitions.catalog import connections
 from platform_assets.catalog.assets import current_state, incremental_diff
 from resources.catalog import CatalogResource
-from tidemark.catalog.checks import CHECKS, CheckResult
+from tidemark.catalog.checks import CHECKS
+from tidemark.checks import CheckResult
 
 WHAT = {
     "decision_matrix": "Every unit is in the state as its label says: fresh as read, carried as before, removed ones gone.",

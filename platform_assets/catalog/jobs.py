@@ -7,7 +7,7 @@ from platform_assets.catalog.assets import GROUP
 from resources.catalog import CatalogResource
 from spark_code.catalog.audit import audit
 from spark_code.catalog.maintenance import maintain
-from tidemark.catalog.checks import failed
+from tidemark.checks import failed
 
 catalog_job = define_asset_job(
     "catalog",

@@ -4,9 +4,9 @@ import hashlib
 
 from spark_code.catalog.run import CatalogRun
 from spark_code.catalog.subject import CatalogSubject
-from tidemark.catalog.checks import CheckResult
 from tidemark.catalog.manifest import damaged_files, read_manifest, stale_keys
 from tidemark.catalog.published import SYSTEM
+from tidemark.checks import CheckResult
 from tidemark.errors import StateError
 
 

@@ -16,7 +16,7 @@ from spark_code.catalog.recovery import Recovery
 from spark_code.catalog.state import StagedState, StateMerge
 from spark_code.catalog.subject import CatalogSubject
 from spark_code.parts import Extraction, Parts
-from tidemark.catalog.checks import CheckResult, Evidence, Verification, failed
+from tidemark.catalog.checks import Evidence, Verification
 from tidemark.catalog.diff_check import diff_agrees_with_state
 from tidemark.catalog.labels import guard_removals
 from tidemark.catalog.marker import Marker, format_marker
@@ -26,6 +26,7 @@ from tidemark.catalog.packs.base import TableRef
 from tidemark.catalog.plan import RunPlan, fresh, labelled_units, unit_counts, unlisted_since
 from tidemark.catalog.published import SYSTEM, published_units
 from tidemark.catalog.rows import CARRIED, FRESH, Kind, Label
+from tidemark.checks import CheckResult, failed
 from tidemark.control.leases import Lease
 from tidemark.errors import ChecksFailed, PartialRun
 from tidemark.faults import fault_point

@@ -5,29 +5,20 @@ from the lake's own metadata: files never change, the files that a run added hol
 table has as many rows as before. Only what a run touched is compared row by row; `whole=True` compares everything.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from tidemark.catalog.labels import GUARDED_TABLES
 from tidemark.catalog.rows import STATE_SCHEMA
+from tidemark.checks import CheckResult
 from tidemark.lake import LakeReader, SnapshotFiles, no_rows, quoted
 
 FIRST = 5
 
 UNITS = "kind, unit_key, qualified_name, entity, run_id"
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """The verdict of one check, with numbers that somebody can act on."""
-
-    name: str
-    passed: bool
-    summary: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -253,7 +244,3 @@ UNION ALL BY NAME
 SELECT kind, unit_key, qualified_name, 'none' AS label, false AS carried, 'not in scope, yet in the state' AS fault
 FROM after_units ANTI JOIN scope USING (kind, qualified_name)
 """
-
-
-def failed(results: Iterable[CheckResult]) -> list[CheckResult]:
-    return [result for result in results if not result.passed]

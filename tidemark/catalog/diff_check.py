@@ -6,8 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as read_json
 
-from tidemark.catalog.checks import FIRST, CheckResult, Evidence, files_of, rows_of
+from tidemark.catalog.checks import FIRST, Evidence, files_of, rows_of
 from tidemark.catalog.rows import CARRIED
+from tidemark.checks import CheckResult
 from tidemark.store import ObjectInfo, ObjectStore
 
 NAME = "diff_agrees_with_state"

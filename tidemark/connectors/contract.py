@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidemark.connectors.cursors import Cursor
-from tidemark.connectors.stream import StreamSpec
+from tidemark.connectors.stream import DEFAULT_PAGE, StreamSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,6 +151,8 @@ class Connector(ABC):
     """
 
     kind: ClassVar[str]
+    # Records in a page where the manifest leaves it to the kind.
+    default_page: ClassVar[int] = DEFAULT_PAGE
 
     _by_kind: ClassVar[dict[str, type["Connector"]]] = {}
 

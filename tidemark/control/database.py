@@ -1,9 +1,12 @@
-"""The control database as one object: the ledger of runs, the marks, the leases."""
+"""The control database as one object: the ledger of runs, the marks, the leases, the state of streams."""
 
 from tidemark.clock import Clock, SystemClock
 from tidemark.control.leases import Leases
 from tidemark.control.marks import Marks
 from tidemark.control.runs import RunLedger
+from tidemark.control.sealing import Keyring
+from tidemark.control.state_keys import read_keyring
+from tidemark.control.streams import StateRegistry
 from tidemark.control.transactions import Transactions
 
 
@@ -31,6 +34,11 @@ class ControlDatabase:
     def leases(self) -> Leases:
         """One run of a subject at a time."""
         return Leases(self._transactions, self._clock)
+
+    def streams(self, tenant: str, keyring: Keyring | None = None) -> StateRegistry:
+        """The state of one tenant's streams; asks for the keys at once, not when the work to record is done."""
+        keys = keyring or read_keyring(self._transactions.sqlite_folder)
+        return StateRegistry(tenant, self._transactions, self._clock, keys)
 
     def migrate(self) -> None:
         """To the newest schema; a database that is newer than this code is refused by name."""

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0001"  # of the newest migration; lets a process that finds it skip Alembic
+REVISION = "0002"  # of the newest migration; lets a process that finds it skip Alembic
 VERSION_TABLE = "tidemark_version"
 
 metadata = sa.MetaData()
@@ -96,4 +96,50 @@ leases = sa.Table(
     sa.Column("process_started", sa.Text),
     sa.Column("held_since", Moment),
     sa.Column("expires_at", Moment),
+)
+
+# The three tables of streams: on PostgreSQL row-level security shows a transaction the rows of its tenant only.
+stream_state = sa.Table(
+    "tidemark_stream_state",
+    metadata,
+    sa.Column("tenant_id", sa.Text, primary_key=True),
+    sa.Column("connector_id", sa.Text, primary_key=True),
+    sa.Column("stream_id", sa.Text, primary_key=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("cursor_field", sa.Text),  # NULL after a reset: the row stays, so that the versions count on
+    sa.Column("run_id", sa.Text),
+    sa.Column("updated_at", Moment, nullable=False),
+)
+
+# The value of every version, the current one included. Not append-only: a new key seals them anew.
+stream_value = sa.Table(
+    "tidemark_stream_value",
+    metadata,
+    sa.Column("tenant_id", sa.Text, primary_key=True),
+    sa.Column("connector_id", sa.Text, primary_key=True),
+    sa.Column("stream_id", sa.Text, primary_key=True),
+    sa.Column("version", sa.BigInteger, primary_key=True),
+    sa.Column("cursor_field", sa.Text, nullable=False),
+    sa.Column("sealed", sa.Text, nullable=False),
+)
+
+# Triggers refuse to change or delete a row of it; it holds no value.
+stream_audit = sa.Table(
+    "tidemark_stream_audit",
+    metadata,
+    sa.Column("id", BigNumber, primary_key=True, autoincrement=True),
+    sa.Column("tenant_id", sa.Text, nullable=False),
+    sa.Column("connector_id", sa.Text, nullable=False),
+    sa.Column("stream_id", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("from_version", sa.BigInteger),
+    sa.Column("to_version", sa.BigInteger, nullable=False),
+    sa.Column("restored_version", sa.BigInteger),  # whose value a rewind took up again
+    sa.Column("run_id", sa.Text),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("at", Moment, nullable=False),
+    sa.UniqueConstraint(
+        "tenant_id", "connector_id", "stream_id", "to_version", name="tidemark_stream_audit_one_move_a_version"
+    ),
 )

@@ -39,6 +39,11 @@ class Transactions:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shown(self._url)!r})"
 
+    @property
+    def sqlite_folder(self) -> Path | None:
+        """Where the file of the database is; None if it is on a server."""
+        return Path(str(self._url.database)).parent if self._url.get_backend_name() == "sqlite" else None
+
     def _forget(self) -> None:
         self._opening = Lock()
         self._engine: sa.Engine | None = None

@@ -31,9 +31,14 @@ def control_postgres_url(control_postgres: PostgresServer) -> str:
 
 
 @pytest.fixture(params=KINDS)
-def control_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def control_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database."""
-    if request.param == "sqlite":
+    if kind == "sqlite":
         return f"sqlite:///{tmp_path}/control.db"
     url: str = request.getfixturevalue("control_postgres_url")
     server: PostgresServer = request.getfixturevalue("control_postgres")

@@ -7,7 +7,9 @@ from threading import Barrier
 import psycopg
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 
 from tidemark.control import ControlDatabase
@@ -42,6 +44,21 @@ def test_migrating_twice_changes_nothing(control, engine):
     control.runs.begin("catalog", "a/1", "r1")
     control.migrate()
     assert len(control.runs.history("catalog", "a/1")) == 1
+
+
+def test_a_database_of_the_first_version_keeps_what_it_holds(control, engine):
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        row = "('a/1', 7, 'x', '2026-01-02 03:04:05')"
+        connection.execute(sa.text(f"INSERT INTO tidemark_marks (subject, version, value, moved_at) VALUES {row}"))
+    control.migrate()
+    assert control.marks.get("a/1").version == 7
+    assert {"tidemark_stream_state", "tidemark_stream_value", "tidemark_stream_audit"} < set(
+        sa.inspect(engine).get_table_names()
+    )
 
 
 def test_the_first_use_migrates(control):

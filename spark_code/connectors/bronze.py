@@ -1,0 +1,124 @@
+"""A Bronze table in the lake: made and widened by pyiceberg, filled with files that tasks wrote, published by Spark."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from spark_code.lake import Lake
+from tidemark.connectors.stream import StreamSpec
+from tidemark.errors import LakeError, SchemaRefused
+from tidemark.faults import fault_point
+from tidemark.lake import CATALOG, branch_of
+
+PROPERTIES = {
+    "format-version": "2",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+
+# Iceberg's words for the types that Arrow writes in more than one way.
+WIDER = {pa.int8(): pa.int32(), pa.int16(): pa.int32(), pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
+LATEST = """
+SELECT stream, emitted_at, cursor, key, record, content_hash, run_id FROM (
+    SELECT *, row_number() OVER (PARTITION BY key_hash ORDER BY emitted_at DESC, arrival DESC) AS place FROM {table})
+WHERE place = 1 AND operation <> 'delete'"""
+
+CHANGES = "SELECT * FROM {table}"
+
+
+@dataclass(frozen=True)
+class BronzeTable:
+    """The table of one stream, or its quarantine."""
+
+    lake: Lake
+    name: str
+
+    @property
+    def table(self) -> Table | None:
+        return self.lake.reader.table(self.name)
+
+    def prepared(self, schema: pa.Schema) -> Table:
+        """The table, made or widened so that it holds rows of this schema. Nothing it has is ever taken away."""
+        found = self.table
+        if found is None:
+            namespace, _, last = self.name.rpartition(".")
+            # By Spark: it also makes the catalogue's own tables in a new database.
+            parts = namespace.split(".")
+            for depth in range(1, len(parts) + 1):
+                self.lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{'.'.join(parts[:depth])}")
+            location = "/".join([self.lake.reader.settings.warehouse.rstrip("/"), *parts, last])
+            return self.lake.reader.catalog.create_table(self.name, schema, location=location, properties=PROPERTIES)
+        with found.update_schema() as update:
+            update.union_by_name(schema)
+        return self.lake.reader.catalog.load_table(self.name)
+
+    def views(self, latest: str, changes: str) -> None:
+        for name, query in ((latest, LATEST), (changes, CHANGES)):
+            self.lake.spark.sql(f"CREATE OR REPLACE VIEW {CATALOG}.{name} AS {query.format(table=f'{CATALOG}.{self.name}')}")
+
+    def stage(self, run_id: str, files: Sequence[str], summary: Mapping[str, str]) -> int:
+        """Adds files to the run's branch, and gives the snapshot that has them."""
+        self.lake.stage(self.name, run_id)
+        table = self.table
+        assert table is not None, "prepared before"
+        fault_point("bronze.before_add_files")
+        table.add_files(
+            list(files), snapshot_properties=dict(summary), check_duplicate_files=False, branch=branch_of(run_id)
+        )
+        fault_point("bronze.after_add_files")
+        staged = self.lake.reader.staged(self.name, run_id)
+        if staged is None:
+            raise LakeError(f"{self.name}: the branch of run {run_id} is gone. Run again.")
+        return staged.snapshot_id
+
+
+def record_schema(stream: StreamSpec, discovered: pa.Schema, existing: Table | None) -> dict[str, pa.Field]:
+    """Each field of the source with the name and type it lands under. A type that changed gets a column of its own."""
+    cursor = (stream.cursor,) if isinstance(stream.cursor, str) else stream.cursor or ()
+    needed = {*stream.key, *cursor}
+    lacking = sorted(needed - set(discovered.names))
+    if lacking:
+        raise SchemaRefused(
+            f"{stream.id}: the source has no field {', '.join(lacking)}, which the manifest names in key or cursor. "
+            f"It has: {', '.join(discovered.names)}."
+        )
+    known = existing_types(existing)
+    return {field.name: landing_field(stream, field, known.get(field.name), field.name in needed) for field in discovered}
+
+
+def landing_field(stream: StreamSpec, field: pa.Field, before: pa.DataType | None, needed: bool) -> pa.Field:
+    now = WIDER.get(field.type, field.type)
+    if before is None or before == now or widens(before, now):
+        return pa.field(field.name, now)
+    if widens(now, before):
+        return pa.field(field.name, before)
+    if needed or stream.on_type_change == "reject":
+        why = "it is part of the key or the cursor" if needed else "the manifest rejects that"
+        raise SchemaRefused(
+            f"{stream.id}: the field '{field.name}' changed its type from {before} to {now}, and {why}. Nothing was read. "
+            + ("Land it as a stream of another id." if needed else "`on_type_change: new_column` keeps both.")
+        )
+    return pa.field(f"{field.name}__{plain_type(now)}", now)
+
+
+def existing_types(table: Table | None) -> dict[str, pa.DataType]:
+    if table is None:
+        return {}
+    record = table.schema().as_arrow().field("record").type
+    return {field.name: WIDER.get(field.type, field.type) for field in record}
+
+
+def widens(before: pa.DataType, now: pa.DataType) -> bool:
+    """Whether a column can be widened from one type to the other, as Iceberg allows it."""
+    if (before, now) in {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}:
+        return True
+    if not (pa.types.is_decimal(before) and pa.types.is_decimal(now)):
+        return False
+    return bool(before.scale == now.scale and now.precision >= before.precision)
+
+
+def plain_type(type_: pa.DataType) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in str(type_)).strip("_")

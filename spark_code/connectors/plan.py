@@ -1,0 +1,172 @@
+"""What a run is going to read, fixed before it does, and kept sealed until it is published: it holds values of state."""
+
+import io
+import json
+from base64 import b64decode, b64encode
+from dataclasses import asdict, dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from spark_code.connectors.slices import SliceDone
+from spark_code.connectors.subject import StreamSubject
+from tidemark.connectors.bronze import greatest_cursor
+from tidemark.connectors.contract import Slice, Window
+from tidemark.connectors.cursors import Cursor
+from tidemark.connectors.kinds.sql import cursor_fields
+from tidemark.connectors.place import SYSTEM
+from tidemark.connectors.stream import StreamSpec
+from tidemark.control import StreamState
+from tidemark.errors import SchemaRefused, StateError
+from tidemark.lake import quoted
+from tidemark.store import ObjectStore
+
+LATEST_HASHES = """
+SELECT content_hash FROM {rows}
+QUALIFY row_number() OVER (PARTITION BY key_hash ORDER BY emitted_at DESC, arrival DESC) = 1"""
+
+
+@dataclass(frozen=True)
+class IngestPlan:
+    """The window, its slices, and what they were made from."""
+
+    run_id: str
+    state_version: int | None
+    full: bool
+    lower: str | None = field(repr=False)
+    upper: str | None = field(repr=False)
+    closed: bool
+    slices: tuple[Slice, ...] = field(repr=False)
+    page_size: int
+    # The manifest's words on the stream: with others, the slices of an earlier run would mean something else.
+    spec: str = field(repr=False)
+    schema_bytes: str = field(repr=False)
+    # Where finished slices are noted.
+    done: str
+
+    @classmethod
+    def made(
+        cls,
+        subject: StreamSubject,
+        run_id: str,
+        state: StreamState | None,
+        window: Window,
+        slices: list[Slice],
+        discovered: pa.Schema,
+        *,
+        full: bool,
+    ) -> "IngestPlan":
+        stream = subject.stream
+        explicit = "page_size" in stream.model_fields_set
+        return cls(
+            run_id=run_id,
+            state_version=state.version if state else None,
+            full=full,
+            lower=None if window.lower is None else str(window.lower),
+            upper=None if window.upper is None else str(window.upper),
+            closed=window.closed,
+            slices=tuple(slices),
+            page_size=stream.page_size if explicit else subject.connector.default_page,
+            spec=stream.model_dump_json(),
+            schema_bytes=b64encode(discovered.serialize()).decode(),
+            done=f"{subject.place.run(run_id)}/slices",
+        )
+
+    def taken_over(self, run_id: str) -> "IngestPlan":
+        return replace(self, run_id=run_id)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.ipc.read_schema(pa.py_buffer(b64decode(self.schema_bytes)))
+
+    def window(self, stream: StreamSpec) -> Window:
+        return Slice(0, self.lower, self.upper, self.closed).window(stream)
+
+    def finished(self, store: ObjectStore) -> dict[int, SliceDone]:
+        """Slices that were read to their end, by this run or by the one it took over from."""
+        noted = [SliceDone.from_json(store.read(info.key)) for info in store.list(self.done + "/")]
+        return {each.number: each for each in noted}
+
+    def known_hashes(self, subject: StreamSubject) -> pa.Table | None:
+        """Hashes of what landed before and could come again."""
+        reader, table = subject.platform.lake.reader, subject.place.table
+        published = reader.published(table)
+        if published is None:
+            return None
+        rows = reader.files(table, published.snapshot_id).sql
+        with reader.connect() as db:
+            if subject.stream.cursor is None:
+                # Without a cursor, a record that becomes again what it once was is a change: only the last version counts.
+                return db.sql(LATEST_HASHES.format(rows=rows)).to_arrow_table()
+            return db.sql(f"SELECT content_hash FROM {rows} WHERE {self._reachable(subject.stream)}").to_arrow_table()
+
+    def _reachable(self, stream: StreamSpec) -> str:
+        """Rows that the window reaches. Where their text does not sort as they do, all of them."""
+        types = {each.name: each.type for each in self.schema}
+        fields = cursor_fields(stream)
+        canonical = len(fields) == 1 and pa.types.is_timestamp(types[fields[0]])
+        if self.lower is None or not canonical or self.full:
+            return "true"
+        lower = stream.parse_cursor(self.lower).timestamp
+        assert lower is not None, "the column is a timestamp"
+        day = lower.text[:10] if lower.text.endswith(("Z", "+00:00")) else ""
+        return f"(cursor IS NULL OR cursor >= {quoted(day)})"
+
+    def greatest_landed(self, subject: StreamSubject, snapshot: int | None, files: list[str]) -> Cursor | None:
+        """The greatest cursor in the files that were landed, compared as what it means."""
+        if snapshot is None:
+            return None
+        fields, stream = cursor_fields(subject.stream), subject.stream
+        io_ = PyArrowFileIO(subject.platform.lake_settings.for_python())
+        greatest: Cursor | None = None
+        for path in files:
+            with io_.new_input(path).open() as file:
+                content = pq.ParquetFile(io.BytesIO(file.read()) if subject.platform.lake_settings.on_s3 else file)
+                for batch in content.iter_batches(columns=[f"record.{name}" for name in fields]):
+                    record = batch["record"]
+                    found = greatest_cursor(
+                        pa.record_batch(record.flatten(), names=[each.name for each in record.type]), stream
+                    )
+                    greatest = max((each for each in (greatest, found) if each is not None), default=None)
+        return greatest
+
+    def refuse_another_schema(self, now: pa.Schema) -> None:
+        if now != self.schema:
+            raise SchemaRefused(
+                f"run {self.run_id}: the fields of the source changed while it was read; one that came meanwhile would be "
+                "lost for the records that were read without it. Nothing was published; run again."
+            )
+
+
+def save_plan(subject: StreamSubject, plan: IngestPlan) -> None:
+    told = asdict(plan) | {"slices": [each.to_json() for each in plan.slices]}
+    sealed = subject.registry.seal(subject.manifest.connector, subject.stream.id, json.dumps(told))
+    subject.platform.store.put(f"{subject.place.run(plan.run_id)}/plan.sealed", sealed.encode())
+
+
+def load_plan(subject: StreamSubject, run_id: str) -> IngestPlan | None:
+    found = subject.platform.store.find(f"{subject.place.run(run_id)}/plan.sealed")
+    if found is None:
+        return None
+    text = subject.registry.open(subject.manifest.connector, subject.stream.id, bytes(found.body).decode())
+    told = json.loads(text)
+    return IngestPlan(**told | {"slices": tuple(Slice.from_json(each) for each in told["slices"])})
+
+
+def resumable_plan(subject: StreamSubject, state_version: int | None) -> IngestPlan | None:
+    """The plan of the last run if that was stopped and its slices still mean the same."""
+    history = subject.platform.control.runs.history(SYSTEM, subject.name, limit=2)
+    for record in history:
+        if record.status == "running":
+            continue
+        if record.status not in ("failed", "abandoned"):
+            return None
+        try:
+            plan = load_plan(subject, record.run_id)
+        except StateError:
+            return None  # sealed with a key that is gone: it is read anew
+        if plan is None or plan.state_version != state_version or plan.spec != subject.stream.model_dump_json():
+            return None
+        return plan if plan.finished(subject.platform.store) else None
+    return None

@@ -1,0 +1,292 @@
+"""One run of one stream: window → slices → land → verify → publish, and the state last."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_code.connectors.bronze import record_schema
+from spark_code.connectors.plan import IngestPlan, resumable_plan, save_plan
+from spark_code.connectors.slices import QUARANTINE, SliceDone, SliceLander, land_slices
+from spark_code.connectors.subject import StreamSubject
+from tidemark.connectors.bronze import Envelope
+from tidemark.connectors.contract import InputState, OutputState, Window, fixed_window
+from tidemark.connectors.place import SYSTEM
+from tidemark.connectors.verification import CheckResult, failed, verify_landing
+from tidemark.control import actor
+from tidemark.control.leases import Lease
+from tidemark.errors import ChecksFailed, CursorBackwards
+from tidemark.faults import fault_point
+from tidemark.lake import RUN_ID
+from tidemark.progress import report
+
+PARALLEL = 2
+
+
+@dataclass(frozen=True)
+class StagedLanding:
+    """What waits on the run's branch. `snapshot` is None when nothing new was read: there is nothing to publish."""
+
+    run_id: str
+    base: int | None
+    snapshot: int | None
+    slices: tuple[SliceDone, ...]
+
+    @property
+    def read(self) -> int:
+        return sum(each.read for each in self.slices)
+
+    @property
+    def landed(self) -> int:
+        return sum(each.landed for each in self.slices)
+
+
+class IngestRun:
+    """A run holds its stream's lease from `begin` to `end`; whatever happens in between, `end` is called."""
+
+    def __init__(self, subject: StreamSubject, run_id: str) -> None:
+        self.subject = subject
+        self.run_id = run_id
+        self.seconds: dict[str, float] = {}
+        self._held = ExitStack()
+        self._lease: Lease | None = None
+        self._error: BaseException | None = None
+
+    # --- the frame of a run ------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Takes the lease, closes what killed runs left open, and enters the run into the ledger."""
+        control, place = self.subject.platform.control, self.subject.place
+        self._lease = self._held.enter_context(control.leases.hold(place.lease, self.run_id))
+        try:
+            control.runs.abandon_running(SYSTEM, place.subject, self.run_id)
+            self._discard_branches()
+            control.runs.begin(SYSTEM, place.subject, self.run_id, {"tenant": place.tenant, "stream": place.stream})
+            fault_point("ingest.after_begin")
+        except BaseException:
+            self._held.close()
+            raise
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Times a step and remembers its error, so that the ledger can name it."""
+        started = time.monotonic()
+        report(name)
+        try:
+            yield
+        except BaseException as error:
+            self._error = error
+            raise
+        finally:
+            self.seconds[name] = round(self.seconds.get(name, 0) + time.monotonic() - started, 3)
+            report(name, self.seconds[name])
+
+    def end(self) -> None:
+        """Gives the lease back. Finished slices of a run that failed are kept for the next one."""
+        control = self.subject.platform.control
+        try:
+            record = control.runs.find(SYSTEM, self.subject.name, self.run_id)
+            if record.status == "running":
+                self._discard_branches()
+                control.runs.finish(self.run_id, "failed", error=self._error, detail={"seconds": self.seconds})
+        finally:
+            self._held.close()
+
+    # --- the steps ---------------------------------------------------------------------------------------------------
+
+    def plan(self, *, full: bool = False) -> IngestPlan:
+        """The window and its slices, fixed before anything is read; or those of a run that was stopped half-way."""
+        subject = self.subject
+        stream, state = subject.stream, subject.registry.get(subject.manifest.connector, subject.stream.id)
+        resumed = None if full else resumable_plan(subject, state.version if state else None)
+        if resumed is not None:
+            plan = resumed.taken_over(self.run_id)
+        else:
+            committed = None if full or state is None else stream.parse_cursor(state.last_cursor)
+            now = subject.connector.now(stream)
+            window = fixed_window(stream, committed, now)
+            self._not_backwards(window, committed, now)
+            discovered = subject.connector.discover(stream)
+            slices = subject.connector.slices(stream, window, PARALLEL)
+            plan = IngestPlan.made(subject, self.run_id, state, window, slices, discovered, full=full or committed is None)
+        save_plan(subject, plan)
+        subject.platform.control.runs.update(
+            self.run_id,
+            mode="full" if plan.full else "incremental",
+            reason="resumed" if resumed else "asked for" if full else "no state" if state is None else "state found",
+            detail={"slices": len(plan.slices)},
+        )
+        fault_point("ingest.after_plan")
+        return plan
+
+    def input_state(self) -> InputState:
+        """What the seed calls the input state of this run."""
+        state = self.subject.registry.get(self.subject.manifest.connector, self.subject.stream.id)
+        return InputState(
+            self.subject.stream.id, self.subject.stream.cursor_field or "", state.last_cursor if state else None
+        )
+
+    def land(self, plan: IngestPlan) -> StagedLanding:
+        """Reads what is missing of the slices and stages their files on the run's branch."""
+        subject, stream = self.subject, self.subject.stream
+        fields = record_schema(stream, plan.schema, subject.bronze.table)
+        envelope = Envelope(stream, fields, self.run_id, self._emitted_at())
+        table = subject.bronze.prepared(envelope.bronze)
+        subject.bronze.views(subject.place.latest, subject.place.changes)
+        held = subject.quarantine.prepared(QUARANTINE)
+        lander = SliceLander(
+            connector=subject.connector,
+            envelope=envelope,
+            page_size=plan.page_size,
+            store=subject.platform.store,
+            data=f"{table.location()}/data",
+            quarantine_data=f"{held.location()}/data",
+            io_properties=subject.platform.lake_settings.for_python(),
+            done=plan.done,
+            known=self._known(plan),
+        )
+        finished = plan.finished(subject.platform.store)
+        missing = [each for each in plan.slices if each.number not in finished]
+        done = [*finished.values(), *land_slices(subject.platform.spark, lander, missing)]
+        self._same_schema(plan)
+        self._confirm()
+        return self._staged(sorted(done, key=lambda each: each.number))
+
+    def _staged(self, done: list[SliceDone]) -> StagedLanding:
+        subject = self.subject
+        published = subject.platform.lake.reader.published(subject.place.table)
+        base = published.snapshot_id if published else None
+        rejected = [path for each in done for path in each.quarantine]
+        if rejected:
+            subject.quarantine.stage(self.run_id, rejected, {RUN_ID: self.run_id})
+        files = [path for each in done for path in each.files]
+        snapshot = subject.bronze.stage(self.run_id, files, {RUN_ID: self.run_id}) if files else None
+        return StagedLanding(self.run_id, base, snapshot, tuple(done))
+
+    def verify(self, plan: IngestPlan, staged: StagedLanding) -> list[CheckResult]:
+        """What a landing must satisfy before it is published."""
+        results = verify_landing(
+            self.subject.platform.lake.reader,
+            self.subject.place.table,
+            staged.base,
+            staged.snapshot,
+            staged.landed,
+            self.subject.stream,
+            plan.window(self.subject.stream),
+        )
+        wrong = failed(results)
+        if wrong:
+            told = "; ".join(f"{result.name}: {result.summary}" for result in wrong)
+            self._error = ChecksFailed(f"{self.subject.name}: nothing was published and the state did not move. {told}.")
+        return results
+
+    def publish(self, plan: IngestPlan, staged: StagedLanding) -> OutputState | None:
+        """Verifies once more, publishes, and moves the state: what makes the run count."""
+        subject, control = self.subject, self.subject.platform.control
+        with self.step("verify"):
+            if failed(self.verify(plan, staged)) and self._error:
+                raise self._error
+        self._confirm()
+        with self.step("publish"):
+            if any(each.quarantine for each in staged.slices):
+                subject.platform.lake.publish(subject.place.quarantine, self.run_id)
+            if staged.snapshot is not None:
+                subject.platform.lake.publish(subject.place.table, self.run_id)
+        fault_point("ingest.before_state")
+        state = self._move_state(plan, staged)
+        fault_point("ingest.after_state")
+        detail = {
+            "read": staged.read,
+            "landed": staged.landed,
+            "duplicates": sum(each.duplicates for each in staged.slices),
+            "quarantined": sum(each.quarantined for each in staged.slices),
+            "seconds": self.seconds,
+        }
+        status = "unchanged" if staged.snapshot is None else "published"
+        control.runs.finish(
+            self.run_id, status, base_snapshot=staged.base, snapshot=staged.snapshot or staged.base, detail=detail
+        )
+        fault_point("ingest.after_finish")
+        self._tidy()
+        return state
+
+    def _move_state(self, plan: IngestPlan, staged: StagedLanding) -> OutputState | None:
+        """The state goes to the greatest cursor that landed; it never goes back."""
+        subject, stream = self.subject, self.subject.stream
+        if stream.cursor_field is None:
+            return None
+        before = subject.registry.get(subject.manifest.connector, stream.id)
+        known = stream.parse_cursor(before.last_cursor) if before else None
+        landed = plan.greatest_landed(subject, staged.snapshot, [path for each in staged.slices for path in each.files])
+        value = max((each for each in (known, landed) if each is not None), default=None)
+        if value is None:
+            return None
+        if known is None or value > known:
+            subject.registry.commit(
+                subject.manifest.connector,
+                stream.id,
+                expected_version=plan.state_version,
+                cursor_field=stream.cursor_field,
+                last_cursor=str(value),
+                run_id=self.run_id,
+                actor=actor(),
+                reason="full run" if plan.full else "incremental run",
+            )
+        return OutputState(stream.id, stream.cursor_field, str(value), staged.landed)
+
+    # --- parts of steps ----------------------------------------------------------------------------------------------
+
+    def _not_backwards(self, window: Window, committed: Any, now: Any) -> None:
+        """A source whose present lies before what was committed runs backwards: it was restored, or its clock was set."""
+        if not (window.empty and committed is not None and now is not None and now < committed):
+            return
+        raise CursorBackwards(
+            f"{self.subject.name}: the source's own present is earlier than the committed cursor, by more than the safety "
+            "window. Was the source restored, or its clock set back? Nothing was read. Mend the clock, or read "
+            "everything with `tidemark ingest --full`."
+        )
+
+    def _known(self, plan: IngestPlan) -> str | None:
+        """Hashes of what landed before and could be read again, as an object that tasks read."""
+        subject, key = self.subject, f"{subject_run(self)}/known.parquet"
+        hashes = plan.known_hashes(subject)
+        if hashes is None or not hashes.num_rows:
+            return None
+        sink = pa.BufferOutputStream()
+        pq.write_table(hashes, sink, compression="zstd")
+        subject.platform.store.put(key, sink.getvalue())
+        return key
+
+    def _same_schema(self, plan: IngestPlan) -> None:
+        """Fields that came while the run was reading would be lost: their records may never be read again."""
+        plan.refuse_another_schema(self.subject.connector.discover(self.subject.stream))
+
+    def _emitted_at(self) -> datetime:
+        return self.subject.platform.clock.now()
+
+    def _discard_branches(self) -> None:
+        lake, place = self.subject.platform.lake, self.subject.place
+        for table in (place.table, place.quarantine):
+            for branch in lake.reader.branches(table):
+                lake.discard(table, branch)
+
+    def _tidy(self) -> None:
+        """After success nothing of a run but its row in the ledger and what it published is left."""
+        platform, place = self.subject.platform, self.subject.place
+        self._discard_branches()
+        platform.store.delete_prefix(f"{place.root}/runs/")
+        for table in (place.table, place.quarantine):
+            platform.lake.sweep(table, platform.store)
+
+    def _confirm(self) -> None:
+        assert self._lease is not None, "begun"
+        self._lease.confirm()
+
+
+def subject_run(run: IngestRun) -> str:
+    return run.subject.place.run(run.run_id)

@@ -1,0 +1,227 @@
+"""Slices of a window, each read and landed by one Spark task: pages become Parquet files of the Bronze table.
+
+A task writes files that nothing refers to yet and then one small object that says so. A run that is stopped keeps the
+slices that got so far; the run after it reads only the others.
+"""
+
+import io
+import json
+import random
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyspark.sql import SparkSession
+
+from spark_code.errors import named_errors
+from tidemark.connectors.bronze import Envelope, refuse_null_cursors, without_cursor, without_key
+from tidemark.connectors.contract import Connector, Slice
+from tidemark.errors import SliceFailed, SourceError, SourceRefused
+from tidemark.faults import fault_point
+from tidemark.store import ObjectStore
+
+ATTEMPTS = 4
+SMALLEST_PAGE = 100
+ROWS_PER_FILE = 500_000
+
+
+@dataclass(frozen=True)
+class SliceDone:
+    """What became of one slice."""
+
+    number: int
+    read: int
+    landed: int
+    duplicates: int
+    quarantined: int
+    files: tuple[str, ...]
+    quarantine: tuple[str, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "SliceDone":
+        told = json.loads(text)
+        return cls(**told | {"files": tuple(told["files"]), "quarantine": tuple(told["quarantine"])})
+
+
+@dataclass(frozen=True)
+class SliceLander:
+    """Reads one slice and writes it down. Stateless: it is sent to the executors."""
+
+    connector: Connector
+    envelope: Envelope
+    page_size: int
+    store: ObjectStore
+    # Where the table's files go, and how to write there.
+    data: str
+    quarantine_data: str
+    io_properties: dict[str, str]
+    # Where finished slices are noted, and the hashes of what landed before.
+    done: str
+    known: str | None
+    pause: float = 0.5
+
+    def land(self, slice: Slice) -> SliceDone:
+        """All pages of a slice. After a failure it is read anew, more slowly and in smaller pages; then it fails by name."""
+        lander = self
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                fault_point("slice.read")
+                done = lander._land(slice)
+                fault_point("slice.before_done")
+                self.store.put(f"{self.done}/{slice.number:06d}.json", done.to_json().encode())
+                fault_point("slice.after_done")
+                return done
+            except SourceRefused:
+                raise  # a refused login does not become right by repetition
+            except SourceError as error:
+                if attempt == ATTEMPTS:
+                    raise SliceFailed(
+                        f"{self.envelope.stream.id}: slice {slice.number} could not be read in {ATTEMPTS} attempts: {error} "
+                        "The slices that were finished are kept; run again when the source is well."
+                    ) from error
+                time.sleep(self.pause * 2**attempt * random.uniform(0.5, 1))
+                lander = replace(lander, page_size=max(lander.page_size // 4, SMALLEST_PAGE))
+        raise AssertionError("the loop returns or raises")
+
+    def _land(self, slice: Slice) -> SliceDone:
+        stream = self.envelope.stream
+        files = ParquetFiles(PyArrowFileIO(self.io_properties), f"{self.data}/{uuid4()}", self.envelope.bronze)
+        rejected = ParquetFiles(PyArrowFileIO(self.io_properties), f"{self.quarantine_data}/{uuid4()}", QUARANTINE)
+        known = Known(self._known_hashes())
+        read = 0
+        for page in self.connector.read(stream, slice, self.page_size):
+            refuse_null_cursors(page, stream)
+            if stream.null_cursor == "exclude":
+                page = page.filter(pc.invert(without_cursor(page, stream)))
+            lacking = without_key(page, stream)
+            if pc.any(lacking).as_py():
+                rejected.write(quarantined(page.filter(lacking), self.envelope, "a part of the key is missing"))
+                page = page.filter(pc.invert(lacking))
+            rows = self.envelope.landed(page, first=(slice.number << 40) + read)
+            read += page.num_rows
+            files.write(known.new(rows))
+        return SliceDone(
+            slice.number,
+            read,
+            files.rows,
+            read - files.rows,
+            rejected.rows,
+            files.close(),
+            rejected.close(),
+        )
+
+    def _known_hashes(self) -> pa.Array:
+        if self.known is None:
+            return pa.array([], pa.string())
+        return pq.read_table(io.BytesIO(self.store.read(self.known)))["content_hash"].combine_chunks()
+
+
+class Known:
+    """What has landed, in earlier runs and so far in this slice."""
+
+    def __init__(self, before: pa.Array) -> None:
+        self._before = before
+        self._here: set[str] = set()
+
+    def new(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are not there yet, each once."""
+        if len(self._before):
+            rows = rows.filter(pc.invert(pc.is_in(rows["content_hash"], self._before)))
+        hashes = rows["content_hash"].to_pylist()
+        if len(set(hashes)) == len(hashes) and self._here.isdisjoint(hashes):
+            self._here.update(hashes)
+            return rows
+        keep = []
+        for text in hashes:
+            keep.append(text not in self._here)
+            self._here.add(text)
+        return rows.filter(pa.array(keep, pa.bool_()))
+
+
+class ParquetFiles:
+    """Rows in files of a table, a new one when the last is full. No file for no rows."""
+
+    def __init__(self, io: PyArrowFileIO, stem: str, schema: pa.Schema) -> None:
+        self._io, self._stem, self._schema = io, stem, schema
+        self._paths: list[str] = []
+        self._writer: pq.ParquetWriter | None = None
+        self._in_file = 0
+        self.rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        if self._writer is None or self._in_file >= ROWS_PER_FILE:
+            self._finish()
+            self._paths.append(f"{self._stem}-{len(self._paths):05d}.parquet")
+            sink = self._io.new_output(self._paths[-1]).create()
+            self._writer = pq.ParquetWriter(sink, self._schema, compression="zstd")
+            self._sink = sink
+        self._writer.write_batch(batch)
+        self._in_file += batch.num_rows
+        self.rows += batch.num_rows
+
+    def close(self) -> tuple[str, ...]:
+        self._finish()
+        return tuple(self._paths)
+
+    def _finish(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._sink.close()
+        self._writer, self._in_file = None, 0
+
+
+# A record that cannot land, as text: its own types may be what is wrong with it.
+QUARANTINE = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("emitted_at", pa.timestamp("us", tz="UTC")),
+        ("run_id", pa.string()),
+        ("reason", pa.string()),
+        ("record", pa.string()),
+    ]
+)
+
+
+def quarantined(records: pa.RecordBatch, envelope: Envelope, reason: str) -> pa.RecordBatch:
+    texts = [json.dumps(row, default=str, ensure_ascii=False) for row in records.to_pylist()]
+    return pa.record_batch(
+        [
+            pa.repeat(pa.scalar(envelope.stream.id), len(texts)),
+            pa.repeat(pa.scalar(envelope.emitted_at, pa.timestamp("us", tz="UTC")), len(texts)),
+            pa.repeat(pa.scalar(envelope.run_id), len(texts)),
+            pa.repeat(pa.scalar(reason), len(texts)),
+            pa.array(texts, pa.string()),
+        ],
+        schema=QUARANTINE,
+    )
+
+
+def land_slices(spark: SparkSession, lander: SliceLander, slices: list[Slice]) -> list[SliceDone]:
+    """One Spark task a slice. If one fails, the error names it, and those that were finished stay finished."""
+    if not slices:
+        return []
+    asked = pa.table(
+        {
+            "task": pa.array(range(len(slices)), pa.int32()),
+            "slice": [json.dumps(slice.to_json()) for slice in slices],
+        }
+    )
+
+    def land(arrived: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in arrived:
+            for text in batch["slice"].to_pylist():
+                yield pa.record_batch({"done": [lander.land(Slice.from_json(json.loads(text))).to_json()]})
+
+    with named_errors():
+        rows = spark.createDataFrame(asked).repartitionById(len(slices), "task").mapInArrow(land, "done string").collect()
+    return sorted((SliceDone.from_json(row["done"]) for row in rows), key=lambda done: done.number)

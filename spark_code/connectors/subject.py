@@ -1,0 +1,48 @@
+"""A stream of a tenant together with the places where its state, its runs and its table are kept."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from spark_code.connectors.bronze import BronzeTable
+from spark_code.platform import Platform
+from tidemark.connectors.contract import Connector
+from tidemark.connectors.manifest import Manifest
+from tidemark.connectors.place import StreamPlace
+from tidemark.connectors.registry import connector_for
+from tidemark.connectors.stream import StreamSpec
+from tidemark.control import StateRegistry
+
+
+@dataclass(frozen=True)
+class StreamSubject:
+    """What a run, a rewind or a reader of one stream works with."""
+
+    platform: Platform
+    tenant: str
+    manifest: Manifest
+    stream: StreamSpec
+
+    @property
+    def place(self) -> StreamPlace:
+        return StreamPlace(self.tenant, self.manifest.connector, self.stream.id)
+
+    @property
+    def name(self) -> str:
+        return self.place.subject
+
+    @cached_property
+    def registry(self) -> StateRegistry:
+        return self.platform.control.streams(self.tenant)
+
+    @cached_property
+    def connector(self) -> Connector:
+        manifest = self.manifest
+        return connector_for(manifest.kind, manifest.resolved_settings(), manifest.resolved_credentials())
+
+    @property
+    def bronze(self) -> BronzeTable:
+        return BronzeTable(self.platform.lake, self.place.table)
+
+    @property
+    def quarantine(self) -> BronzeTable:
+        return BronzeTable(self.platform.lake, self.place.quarantine)

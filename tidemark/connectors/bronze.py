@@ -1,0 +1,151 @@
+"""Bronze: every version of every record that was read, in the seed's envelope, once.
+
+`key` and `record` are structs of the source's own types. A record is the same as one that landed before if its content is,
+and its content includes key and cursor: reading a window again lands nothing twice.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.connectors.cursors import Cursor
+from tidemark.connectors.envelope import content_hash
+from tidemark.connectors.stream import StreamSpec
+from tidemark.errors import CursorInvalid
+
+INSTANT = pa.timestamp("us", tz="UTC")
+
+
+class Operation(StrEnum):
+    UPSERT = "upsert"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Puts the records of one run of one stream into their envelopes."""
+
+    stream: StreamSpec
+    # Each field of the source with the name and type that it lands under.
+    fields: Mapping[str, pa.Field]
+    run_id: str
+    emitted_at: datetime
+
+    @property
+    def bronze(self) -> pa.Schema:
+        return bronze_schema(pa.schema(list(self.fields.values())), self.stream.key)
+
+    def landed(self, given: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """The records as rows of Bronze; `first` is the place of the first of them among those of the run."""
+        count, schema = given.num_rows, pa.schema(list(self.fields.values()))
+        records = pa.record_batch([given[name].cast(field.type) for name, field in self.fields.items()], schema=schema)
+        key = pa.StructArray.from_arrays(
+            [records[name] for name in self.stream.key], fields=list(self.bronze.field("key").type)
+        )
+        record = pa.StructArray.from_arrays(records.columns, fields=list(schema))
+        return pa.record_batch(
+            [
+                pa.repeat(pa.scalar(self.stream.id), count),
+                pa.repeat(pa.scalar(self.emitted_at, INSTANT), count),
+                cursor_text(records, self.stream),
+                key,
+                record,
+                content_hash(records, list(self.stream.key)),
+                content_hash(records, schema.names),
+                pa.repeat(pa.scalar(self.run_id), count),
+                self._operations(records),
+                pa.array(np.arange(first, first + count)),
+            ],
+            schema=self.bronze,
+        )
+
+    def _operations(self, records: pa.RecordBatch) -> pa.Array:
+        if self.stream.deletes != "flag" or self.stream.delete_flag is None:
+            return pa.repeat(pa.scalar(Operation.UPSERT.value), records.num_rows)
+        gone = records[self.stream.delete_flag]
+        marked = pc.fill_null(gone if pa.types.is_boolean(gone.type) else pc.is_valid(gone), False)
+        return pc.if_else(marked, Operation.DELETE.value, Operation.UPSERT.value)
+
+
+def bronze_schema(record: pa.Schema, key: Sequence[str]) -> pa.Schema:
+    return pa.schema(
+        [
+            ("stream", pa.string()),
+            ("emitted_at", INSTANT),
+            ("cursor", pa.string()),
+            ("key", pa.struct([record.field(name) for name in key])),
+            ("record", pa.struct(list(record))),
+            ("key_hash", pa.binary()),
+            ("content_hash", pa.binary()),
+            ("run_id", pa.string()),
+            ("operation", pa.string()),
+            ("arrival", pa.int64()),
+        ]
+    )
+
+
+def cursor_columns(records: pa.RecordBatch, stream: StreamSpec) -> list[pa.Array]:
+    fields = () if stream.cursor is None else (stream.cursor,) if isinstance(stream.cursor, str) else stream.cursor
+    return [records[name] for name in fields]
+
+
+def cursor_text(records: pa.RecordBatch, stream: StreamSpec) -> pa.Array:
+    """The cursor of every record in the form that state keeps; NULL where there is none."""
+    columns = cursor_columns(records, stream)
+    if not columns:
+        return pa.nulls(records.num_rows, pa.string())
+    if len(columns) == 1:
+        return as_text(columns[0])
+    values = [as_text(column).to_pylist() for column in columns]
+    return pa.array(
+        [None if None in parts else str(stream.parse_cursor(list(parts))) for parts in zip(*values, strict=True)]
+    )
+
+
+def as_text(column: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(column.type):
+        return pc.strftime(column, "%Y-%m-%dT%H:%M:%SZ" if column.type.tz else "%Y-%m-%dT%H:%M:%S")
+    return column.cast(pa.string())
+
+
+def greatest_cursor(records: pa.RecordBatch, stream: StreamSpec) -> Cursor | None:
+    """The greatest cursor among the records, compared as what it means."""
+    columns = cursor_columns(records, stream)
+    if not columns:
+        return None
+    if len(columns) == 1 and not (pa.types.is_string(columns[0].type) and stream.cursor_types == "timestamp"):
+        # Everything but text that means a time is in the right order already.
+        greatest = pc.max(columns[0])
+        return stream.parse_cursor(as_text(pa.array([greatest], greatest.type))[0].as_py()) if greatest.is_valid else None
+    texts = [text for text in pc.unique(cursor_text(records, stream)).to_pylist() if text is not None]
+    return max((stream.parse_cursor(text) for text in texts), default=None)
+
+
+def without_cursor(records: pa.RecordBatch, stream: StreamSpec) -> pa.Array:
+    """Which records have no cursor."""
+    lacking = pa.repeat(pa.scalar(False), records.num_rows)
+    for column in cursor_columns(records, stream):
+        lacking = pc.or_(lacking, pc.is_null(column))
+    return lacking
+
+
+def refuse_null_cursors(records: pa.RecordBatch, stream: StreamSpec) -> None:
+    missing = pc.sum(without_cursor(records, stream)).as_py() or 0
+    if missing and stream.null_cursor == "fail":
+        raise CursorInvalid(
+            f"{stream.id}: {missing} records have no value in the cursor '{stream.cursor_field}'. Mend them at the source, "
+            "or say in the manifest what becomes of them: `null_cursor: include` or `exclude`."
+        )
+
+
+def without_key(records: pa.RecordBatch, stream: StreamSpec) -> pa.Array:
+    """Which records lack a part of their key."""
+    lacking = pa.repeat(pa.scalar(False), records.num_rows)
+    for name in stream.key:
+        lacking = pc.or_(lacking, pc.is_null(records[name]))
+    return lacking

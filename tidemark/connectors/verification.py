@@ -1,0 +1,70 @@
+"""Checks of a staged landing by a second engine: DuckDB over the files that pyiceberg finds."""
+
+from tidemark.checks import CheckResult, failed
+from tidemark.connectors.contract import Window
+from tidemark.connectors.stream import StreamSpec
+from tidemark.lake import LakeReader, SnapshotFiles, parquet
+
+__all__ = ["CHECKS", "CheckResult", "failed", "verify_landing"]
+
+CHECKS = {
+    "key_not_null": "Every record that landed has all parts of its key.",
+    "no_duplicate_landing": "No record landed twice, in this run or since the first.",
+    "cursor_within_window": "Every cursor lies in the window that was fixed before reading.",
+    "counts_add_up": "Rows before + landed = rows staged, and no earlier file is gone.",
+}
+
+
+def verify_landing(
+    reader: LakeReader, table: str, base: int | None, staged: int | None, landed: int, stream: StreamSpec, window: Window
+) -> list[CheckResult]:
+    """The verdicts on what this run added."""
+    if staged is None:
+        return [CheckResult(name, True, "nothing new was read") for name in CHECKS]
+    before = reader.files(table, base) if base is not None else None
+    after = reader.files(table, staged)
+    added = parquet(after.data.keys() - (before.data.keys() if before else set()))
+    with reader.connect() as db:
+
+        def one(query: str) -> int:
+            return int(db.execute(query).fetchall()[0][0] or 0)
+
+        keyless = " OR ".join(f'key."{name}" IS NULL' for name in stream.key)
+        nameless = one(f"SELECT count(*) FROM {added} WHERE {keyless}")
+        repeated = one(f"SELECT count(*) - count(DISTINCT content_hash) FROM {added}")
+        again = 0
+        if before is not None and stream.cursor is not None:
+            again = one(
+                f"SELECT count(*) FROM {added} SEMI JOIN (SELECT content_hash FROM {before.sql}) USING (content_hash)"
+            )
+        texts = [
+            text
+            for (text,) in db.execute(f"SELECT DISTINCT cursor FROM {extremes(added)} WHERE cursor IS NOT NULL").fetchall()
+        ]
+        outside = sum(stream.parse_cursor(text) not in window for text in texts) if stream.cursor is not None else 0
+        rows = one(f"SELECT count(*) FROM {added}")
+    return [
+        verdict("key_not_null", nameless, f"{rows} records have their key", "records lack a part of their key"),
+        verdict("no_duplicate_landing", repeated + again, f"{rows} records, each once", "records landed before"),
+        verdict("cursor_within_window", outside, "all cursors are in the window", "cursors are outside the window"),
+        counts(before, after, rows, landed),
+    ]
+
+
+def extremes(added: str) -> str:
+    """Cursors worth a look: a few thousand at most, the least and the greatest text among them."""
+    return (
+        f"(SELECT min(cursor) AS cursor FROM {added} UNION ALL SELECT max(cursor) FROM {added} "
+        f"UNION ALL SELECT cursor FROM {added} USING SAMPLE 1000)"
+    )
+
+
+def verdict(name: str, faults: int, good: str, bad: str) -> CheckResult:
+    return CheckResult(name, not faults, good if not faults else f"{faults} {bad}", {"faults": faults})
+
+
+def counts(before: SnapshotFiles | None, after: SnapshotFiles, rows: int, landed: int) -> CheckResult:
+    lost = len((before.data.keys() if before else set()) - after.data.keys())
+    passed = rows == landed and not lost
+    facts = {"landed by slices": landed, "rows in added files": rows, "earlier files gone": lost}
+    return CheckResult("counts_add_up", passed, f"{landed} landed, {rows} staged, {lost} earlier files gone", facts)
