@@ -6,6 +6,7 @@ from dagster import (
     AssetCheckExecutionContext,
     AssetCheckResult,
     AssetCheckSpec,
+    AssetKey,
     MetadataValue,
     asset_check,
     multi_asset_check,
@@ -27,8 +28,9 @@ WHAT = {
 }
 
 
-def reported(result: CheckResult) -> AssetCheckResult:
+def reported(result: CheckResult, asset: AssetKey | None = None) -> AssetCheckResult:
     return AssetCheckResult(
+        asset_key=asset,
         check_name=result.name,
         passed=result.passed,
         description=result.summary,

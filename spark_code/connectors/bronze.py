@@ -1,6 +1,6 @@
 """A Bronze table in the lake: made and widened by pyiceberg, filled with files that tasks wrote, published by Spark."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -86,22 +86,26 @@ def record_schema(stream: StreamSpec, discovered: pa.Schema, existing: Table | N
             f"It has: {', '.join(discovered.names)}."
         )
     known = existing_types(existing)
-    return {field.name: landing_field(stream, field, known.get(field.name), field.name in needed) for field in discovered}
+    return {field.name: landing_field(stream, field, known, needed) for field in discovered}
 
 
-def landing_field(stream: StreamSpec, field: pa.Field, before: pa.DataType | None, needed: bool) -> pa.Field:
-    now = WIDER.get(field.type, field.type)
+def landing_field(stream: StreamSpec, field: pa.Field, known: Mapping[str, pa.DataType], needed: Set[str]) -> pa.Field:
+    before, now = known.get(field.name), WIDER.get(field.type, field.type)
+    own = pa.field(f"{field.name}__{plain_type(now)}", now)
     if before is None or before == now or widens(before, now):
         return pa.field(field.name, now)
     if widens(now, before):
         return pa.field(field.name, before)
-    if needed or stream.on_type_change == "reject":
-        why = "it is part of the key or the cursor" if needed else "the manifest rejects that"
+    if known.get(own.name) == now:
+        return own  # this change was landed before
+    tied = field.name in needed
+    if tied or stream.on_type_change == "reject":
+        why = "it is part of the key or the cursor" if tied else "the manifest rejects that"
         raise SchemaRefused(
             f"{stream.id}: the field '{field.name}' changed its type from {before} to {now}, and {why}. Nothing was read. "
-            + ("Land it as a stream of another id." if needed else "`on_type_change: new_column` keeps both.")
+            + ("Land it as a stream of another id." if tied else "`on_type_change: new_column` keeps both.")
         )
-    return pa.field(f"{field.name}__{plain_type(now)}", now)
+    return own
 
 
 def existing_types(table: Table | None) -> dict[str, pa.DataType]:

@@ -20,7 +20,7 @@ from tidemark.connectors.place import SYSTEM
 from tidemark.connectors.verification import CheckResult, failed, verify_landing
 from tidemark.control import actor
 from tidemark.control.leases import Lease
-from tidemark.errors import ChecksFailed, CursorBackwards
+from tidemark.errors import ChecksFailed, CursorBackwards, PartialRun
 from tidemark.faults import fault_point
 from tidemark.lake import RUN_ID
 from tidemark.progress import report
@@ -56,6 +56,8 @@ class IngestRun:
         self._held = ExitStack()
         self._lease: Lease | None = None
         self._error: BaseException | None = None
+        self._plan: IngestPlan | None = None
+        self._staged: StagedLanding | None = None
 
     # --- the frame of a run ------------------------------------------------------------------------------------------
 
@@ -122,6 +124,7 @@ class IngestRun:
             detail={"slices": len(plan.slices)},
         )
         fault_point("ingest.after_plan")
+        self._plan = plan
         return plan
 
     def input_state(self) -> InputState:
@@ -155,9 +158,10 @@ class IngestRun:
         done = [*finished.values(), *land_slices(subject.platform.spark, lander, missing)]
         self._same_schema(plan)
         self._confirm()
-        return self._staged(sorted(done, key=lambda each: each.number))
+        self._staged = self._stage(sorted(done, key=lambda each: each.number))
+        return self._staged
 
-    def _staged(self, done: list[SliceDone]) -> StagedLanding:
+    def _stage(self, done: list[SliceDone]) -> StagedLanding:
         subject = self.subject
         published = subject.platform.lake.reader.published(subject.place.table)
         base = published.snapshot_id if published else None
@@ -168,8 +172,9 @@ class IngestRun:
         snapshot = subject.bronze.stage(self.run_id, files, {RUN_ID: self.run_id}) if files else None
         return StagedLanding(self.run_id, base, snapshot, tuple(done))
 
-    def verify(self, plan: IngestPlan, staged: StagedLanding) -> list[CheckResult]:
+    def verify(self) -> list[CheckResult]:
         """What a landing must satisfy before it is published."""
+        plan, staged = self._landing()
         results = verify_landing(
             self.subject.platform.lake.reader,
             self.subject.place.table,
@@ -185,11 +190,12 @@ class IngestRun:
             self._error = ChecksFailed(f"{self.subject.name}: nothing was published and the state did not move. {told}.")
         return results
 
-    def publish(self, plan: IngestPlan, staged: StagedLanding) -> OutputState | None:
+    def publish(self) -> OutputState | None:
         """Verifies once more, publishes, and moves the state: what makes the run count."""
+        plan, staged = self._landing()
         subject, control = self.subject, self.subject.platform.control
         with self.step("verify"):
-            if failed(self.verify(plan, staged)) and self._error:
+            if failed(self.verify()) and self._error:
                 raise self._error
         self._confirm()
         with self.step("publish"):
@@ -200,13 +206,7 @@ class IngestRun:
         fault_point("ingest.before_state")
         state = self._move_state(plan, staged)
         fault_point("ingest.after_state")
-        detail = {
-            "read": staged.read,
-            "landed": staged.landed,
-            "duplicates": sum(each.duplicates for each in staged.slices),
-            "quarantined": sum(each.quarantined for each in staged.slices),
-            "seconds": self.seconds,
-        }
+        detail = {**self.told(), "seconds": self.seconds}
         status = "unchanged" if staged.snapshot is None else "published"
         control.runs.finish(
             self.run_id, status, base_snapshot=staged.base, snapshot=staged.snapshot or staged.base, detail=detail
@@ -214,6 +214,25 @@ class IngestRun:
         fault_point("ingest.after_finish")
         self._tidy()
         return state
+
+    def told(self) -> dict[str, int]:
+        """The landing in numbers; no value of state among them."""
+        _, staged = self._landing()
+        return {
+            "slices": len(staged.slices),
+            "read": staged.read,
+            "landed": staged.landed,
+            "duplicates": sum(each.duplicates for each in staged.slices),
+            "quarantined": sum(each.quarantined for each in staged.slices),
+        }
+
+    def _landing(self) -> tuple[IngestPlan, StagedLanding]:
+        if self._plan is None or self._staged is None:
+            raise PartialRun(
+                f"{self.subject.name}: run {self.run_id} has landed nothing: `landed` and `bronze` of a stream belong "
+                "together. Materialise both."
+            )
+        return self._plan, self._staged
 
     def _move_state(self, plan: IngestPlan, staged: StagedLanding) -> OutputState | None:
         """The state goes to the greatest cursor that landed; it never goes back."""

@@ -22,7 +22,8 @@ from tidemark.config.values import (
     absolute_url,
     folder_of,
 )
-from tidemark.errors import ConfigError, UnknownConnection
+from tidemark.errors import ConfigError, UnknownConnection, UsageError
+from tidemark.store.keys import checked_id
 
 S3 = "s3://"
 _S3_URL = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]{1,62}(/.*)?")
@@ -142,6 +143,10 @@ class Config(Section):
     """Properties of an Iceberg catalogue of your own, such as type and uri. Without any, the store keeps one."""
     connections: dict[str, Connection] = Field(default_factory=dict)
     """The sources, by name."""
+    connectors: TextList = ()
+    """Manifests of connectors: files or patterns such as connectors/*.yaml, relative to this file."""
+    tenants: Annotated[TextList, Field(min_length=1)] = ("default",)
+    """Whose streams are read: every connector is run for each tenant apart."""
     email: EmailSettings | None = None
     """The mail server that failures are reported through. Without it, no mail is sent."""
     dagster_home: Annotated[Path, Field(strict=False)] | None = None
@@ -181,6 +186,15 @@ class Config(Section):
         except ConfigError as error:
             raise ValueError(str(error).removeprefix("control: ")) from None
         return url
+
+    @field_validator("tenants")
+    @classmethod
+    def _tenants_fit_into_paths(cls, tenants: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(checked_id(tenant, "it") for tenant in tenants)
+        except UsageError:
+            allowed = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
+            raise ValueError(f"must be ids of {allowed}.") from None
 
     @field_validator("dagster_home")
     @classmethod

@@ -127,6 +127,11 @@ class StateRegistry:
             place, _ = self._record(connection, own, row.version, entry, cursor_field=None)
             return place.version
 
+    def value_of(self, connector: str, stream: str, version: int) -> str:
+        """The value that the state had at a version."""
+        with self._read() as connection:
+            return self._cursor_of(connection, self._stream(connector, stream), version).value
+
     def seal(self, connector: str, stream: str, text: str) -> str:
         """Text of a run that holds values of state, such as its plan, in a form that only this stream's keys open."""
         return self._keyring.seal(text, self._stream(connector, stream).at(PLAN))

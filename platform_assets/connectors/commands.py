@@ -1,0 +1,200 @@
+"""`tidemark ingest` and `tidemark stream`: connectors at a shell."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from platform_assets.catalog.commands import Progress
+from tidemark.cli.app import AsJson, ConfigFile
+from tidemark.cli.output import messages, print_facts, print_json, print_table
+from tidemark.config import load_config
+from tidemark.control import ControlDatabase, RunRecord, StateRegistry, actor
+from tidemark.errors import TidemarkError, UsageError
+
+Name = Annotated[str, typer.Argument(metavar="TENANT/CONNECTOR/STREAM", help="A stream of a tenant.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; it stays in the history of the stream.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(ingest)
+    stream = typer.Typer(help="The state of a stream: how far it has been read.", no_args_is_help=True)
+    for name, command in (
+        ("list", stream_list), ("show", stream_show), ("history", stream_history), ("rewind", stream_rewind),
+        ("reset", stream_reset),
+    ):  # fmt: skip
+        stream.command(name)(command)
+    app.add_typer(stream, name="stream")
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def ingest(
+    name: Annotated[str, typer.Argument(metavar="TENANT/CONNECTOR[/STREAM]", help="A connector, or one of its streams.")],
+    full: Annotated[bool, typer.Option("--full", help="Read everything, whatever the state says.")] = False,
+    as_json: AsJson = False,
+    config: ConfigFile = None,
+) -> None:
+    """Bring streams up to date: read what is new, land it in Bronze, check, publish, move the state."""
+    loaded = load_config(config)
+    from tidemark.connectors.manifests import checked_tenant, find_manifest
+
+    tenant, connector, *rest = parts_of(name, 2, 3)
+    manifest = find_manifest(loaded, connector)
+    streams = [manifest.stream(rest[0])] if rest else list(manifest.streams)
+    checked_tenant(loaded, tenant)
+    from platform_assets.connectors.launch import launch
+    from platform_assets.instance import open_instance
+
+    results, errors = [], []
+    with open_instance(loaded) as instance:
+        for stream in streams:
+            try:
+                with Progress(stream.id):
+                    record = launch(instance, tenant, connector, stream.id, full=full)
+                results.append(shown(stream.id, record))
+            except TidemarkError as error:
+                if len(streams) == 1:
+                    raise
+                # The others still run; the first error decides how the command ends.
+                messages.print(f"{type(error).__name__}: {error}", style="red", markup=False, soft_wrap=True)
+                errors.append(error)
+    if as_json:
+        print_json(results[0] if rest else results)
+    elif results:
+        print_table(name, list(results[0]), [list(result.values()) for result in results])
+    if errors:
+        raise typer.Exit(errors[0].exit_code)
+
+
+def shown(stream: str, record: RunRecord) -> dict[str, Any]:
+    numbers = {key: record.detail.get(key, 0) for key in ("slices", "read", "landed", "duplicates", "quarantined")}
+    seconds = round(sum(record.detail.get("seconds", {}).values()), 2)
+    return {
+        "stream": stream,
+        "status": record.status,
+        "mode": record.mode,
+        "reason": record.reason,
+        **numbers,
+        "seconds": seconds,
+    }
+
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+
+def stream_list(
+    name: Annotated[str, typer.Argument(metavar="TENANT[/CONNECTOR]", help="Whose streams.")],
+    as_json: AsJson = False,
+    config: ConfigFile = None,
+) -> None:
+    """The streams that have a state. Their values are not shown."""
+    tenant, *connector = parts_of(name, 1, 2)
+    rows = [
+        {
+            "connector": each.connector_id,
+            "stream": each.stream_id,
+            "version": each.version,
+            "cursor field": each.cursor_field,
+            "moved": each.updated_at,
+            "run": each.run_id,
+        }
+        for each in registry_of(config, tenant).list(*connector)
+    ]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(tenant, list(rows[0]), [list(row.values()) for row in rows])
+    else:
+        messages.print(f"{name}: no stream has a state yet", highlight=False)
+
+
+def stream_show(name: Name, as_json: AsJson = False, config: ConfigFile = None) -> None:
+    """The state of one stream with its value, for the eyes of whoever may read the keys."""
+    tenant, connector, stream = parts_of(name, 3, 3)
+    found = registry_of(config, tenant).get(connector, stream)
+    if found is None:
+        raise UsageError(f"{name} has no state: it was never read, or reset. The next run reads everything.")
+    if as_json:
+        print_json(asdict(found))
+    else:
+        print_facts(name, asdict(found))
+
+
+def stream_history(name: Name, as_json: AsJson = False, config: ConfigFile = None) -> None:
+    """Every move of the state: who, when, which run, from and to which version, and why."""
+    tenant, connector, stream = parts_of(name, 3, 3)
+    moves = [asdict(move) for move in registry_of(config, tenant).history(connector, stream)]
+    if as_json:
+        print_json(moves)
+    elif moves:
+        print_table(name, list(moves[0]), [list(move.values()) for move in moves])
+    else:
+        messages.print(f"{name} has no history", highlight=False)
+
+
+def stream_rewind(
+    name: Name,
+    to: Annotated[str | None, typer.Option("--to", help="A value of the cursor.")] = None,
+    version: Annotated[int | None, typer.Option("--version", help="A version of the stream's history.")] = None,
+    reason: Reason = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell how many records would be read again.")] = False,
+    as_json: AsJson = False,
+    config: ConfigFile = None,
+) -> None:
+    """Move the state back, so that the next run reads on from there. Bronze takes nothing twice."""
+    tenant, connector, stream = parts_of(name, 3, 3)
+    if (to is None) == (version is None):
+        raise UsageError(f"rewind {name} either --to a value of its cursor, or to a --version of its history.")
+    registry = registry_of(config, tenant)
+    value = registry.value_of(connector, stream, version or 0) if to is None else parsed(config, connector, stream, to)
+    if dry_run:
+        told = {"stream": name, "records that would be read": count_from(config, connector, stream, value)}
+    else:
+        target = {"to_value": value} if version is None else {"to_version": version}
+        moved = registry.rewind(connector, stream, **target, actor=actor(), reason=reason)
+        told = {"stream": name, "version": moved.version, "reason": reason}
+    print_json(told) if as_json else print_facts(name, told)
+
+
+def stream_reset(name: Name, reason: Reason = "", as_json: AsJson = False, config: ConfigFile = None) -> None:
+    """Take the state away, so that the next run reads everything."""
+    tenant, connector, stream = parts_of(name, 3, 3)
+    version = registry_of(config, tenant).reset(connector, stream, actor=actor(), reason=reason)
+    told = {"stream": name, "version": version, "reason": reason}
+    print_json(told) if as_json else print_facts(name, told)
+
+
+def registry_of(config: ConfigFile, tenant: str) -> StateRegistry:
+    loaded = load_config(config)
+    from tidemark.connectors.manifests import checked_tenant
+
+    return ControlDatabase(loaded.control).streams(checked_tenant(loaded, tenant))
+
+
+def parsed(config: ConfigFile, connector: str, stream: str, value: str) -> str:
+    """The value, if the stream's cursor can have it."""
+    from tidemark.connectors.manifests import find_manifest
+
+    return str(find_manifest(load_config(config), connector).stream(stream).parse_cursor(value))
+
+
+def count_from(config: ConfigFile, connector: str, stream: str, value: str) -> int | None:
+    """How many records the next run would read from there, as the source counts them now."""
+    from tidemark.connectors.contract import fixed_window
+    from tidemark.connectors.manifests import find_manifest
+    from tidemark.connectors.registry import connector_for
+
+    manifest = find_manifest(load_config(config), connector)
+    spec = manifest.stream(stream)
+    with connector_for(manifest.kind, manifest.resolved_settings(), manifest.resolved_credentials()) as source:
+        return source.count(spec, fixed_window(spec, spec.parse_cursor(value), source.now(spec)))
+
+
+def parts_of(name: str, least: int, most: int) -> list[str]:
+    parts = name.split("/")
+    if not least <= len(parts) <= most or not all(parts):
+        form = "TENANT/CONNECTOR/STREAM"
+        raise UsageError(f"'{name}' is not of the form {form}, with {least} to {most} parts.")
+    return parts
