@@ -8,20 +8,27 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 
+from spark_code.platform import Platform
 from tests.catalog.harness import Catalog
 
 
 def run_in_child(catalog: Catalog, **environment: str) -> int:
     """Runs the catalogue in a forked process; returns its exit code, or minus the signal that ended it."""
-    catalog.platform.control.close()
+    return in_child(catalog.platform, lambda: catalog.attempt().success, **environment)
+
+
+def in_child(platform: Platform, work: Callable[[], bool], **environment: str) -> int:
+    """Does the work in a forked process; returns its exit code, or minus the signal that ended it."""
+    platform.control.close()
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
             os.environ |= environment
-            code = 0 if catalog.attempt().success else 1
+            code = 0 if work() else 1
         except BaseException:
             traceback.print_exc()
         finally:

@@ -1,0 +1,159 @@
+"""Streams on bad days: kill -9 at every step boundary, slices that fail, two runs at once, a source that went back."""
+
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from spark_code.connectors.run import IngestRun
+from spark_code.lake import without_checksum
+from tests.catalog.harness import SparkForTests
+from tests.catalog.killing import KILLED, in_child
+from tests.connectors.harness import Stream
+from tests.services.postgres import PostgresServer
+from tidemark.errors import CursorBackwards, RunInProgress, SliceFailed, StateSealBroken
+
+pytestmark = pytest.mark.fault
+
+ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, updated_at DATETIME)"
+
+
+def write(path: Path, *statements: str) -> None:
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+def changed_stream(folder: Path, spark: SparkForTests) -> Stream:
+    """A stream with a state, and a source that has changed since."""
+    folder.mkdir(parents=True)
+    path = folder / "shop.db"
+    write(path, ORDERS, "INSERT INTO orders VALUES (1, 'pen', '2026-01-01T10:00:00Z'), (2, 'ink', '2026-01-01T11:00:00Z')")
+    stream = Stream.make(
+        folder, spark, "sql", {"url": f"sqlite:///{path}"}, source="orders", key=["id"], cursor="updated_at"
+    )
+    stream.run()
+    write(
+        path,
+        "UPDATE orders SET item = 'pencil', updated_at = '2026-01-02T10:00:00Z' WHERE id = 1",
+        "INSERT INTO orders VALUES (3, 'cap', '2026-01-02T11:00:00Z')",
+    )
+    return stream
+
+
+def told(stream: Stream) -> tuple[list[dict[str, Any]], list[dict[str, Any]], str | None]:
+    return stream.changes(), stream.latest(), stream.state
+
+
+def ran(stream: Stream) -> bool:
+    stream.run()
+    return True
+
+
+@pytest.mark.timeout(1800)
+def test_a_run_killed_at_any_point_is_put_right_by_the_next(tmp_path: Path, spark: SparkForTests) -> None:
+    wanted = changed_stream(tmp_path / "undisturbed", spark)
+    trace = tmp_path / "trace"
+    assert in_child(wanted.platform, lambda: ran(wanted), TIDEMARK_FAULT_TRACE=str(trace)) == 0
+    points = list(dict.fromkeys(trace.read_text().split()))
+    assert {"ingest.after_plan", "bronze.after_add_files", "lake.after_publish", "ingest.before_state"} <= set(points)
+
+    stream = changed_stream(tmp_path / "here", spark)
+    stream.platform.control.close()
+    shutil.copytree(stream.folder, tmp_path / "aside")
+    for point in points:
+        stream.platform.control.close()
+        shutil.rmtree(stream.folder)
+        shutil.copytree(tmp_path / "aside", stream.folder)
+        stream.reopen()
+        assert in_child(stream.platform, lambda: ran(stream), TIDEMARK_FAULT=point) == KILLED, point
+        stream.run()
+        assert told(stream) == told(wanted), point
+        assert strays(stream) == [], point
+
+
+def strays(stream: Stream) -> list[str]:
+    """What no published snapshot accounts for."""
+    place, reader = stream.subject.place, stream.platform.lake.reader
+    left = [info.key for info in stream.platform.store.list(f"{place.root}/")]
+    for table in (place.table, place.quarantine):
+        known = reader.referenced(table)
+        folder = Path(reader.settings.warehouse) / table.replace(".", "/")
+        left += [str(path) for path in folder.rglob("*") if path.is_file() and without_checksum(str(path)) not in known]
+        left += reader.branches(table)
+    return left
+
+
+def test_slices_that_were_finished_are_kept_and_only_the_others_are_read_again(
+    tmp_path: Path, pg: PostgresServer, spark: SparkForTests
+) -> None:
+    url = pg.new_database()
+    view = "CREATE OR REPLACE VIEW orders AS SELECT id, 100 / ({divisor}) AS share, id AS position FROM numbers"
+    pg.execute(url, "CREATE TABLE numbers AS SELECT generate_series(1, 25000) AS id", view.format(divisor="id - 24000"))
+    stream = Stream.make(
+        tmp_path / "lake", spark, "sql", {"url": url}, source="orders", key=["id"], cursor="position", cursor_type="integer"
+    )
+    with pytest.raises(SliceFailed, match=r"slice \d could not be read in 4 attempts: .* finished are kept"):
+        stream.run()
+    assert (stream.state, stream.snapshot()) == (None, None)
+    kept = [info.key for info in stream.platform.store.list(stream.subject.place.root) if "/slices/" in info.key]
+    assert kept
+    pg.execute(url, view.format(divisor="id - 24000 + 50000"))
+    stream.run()
+    assert stream.last_run.reason == "resumed"
+    assert (stream.last_run.detail["read"], stream.last_run.detail["landed"]) == (25000, 25000)
+    assert [record["id"] for record in stream.latest()] == list(range(1, 25001))
+    read_first = [record for record in stream.changes() if record["share"] == 100 // (record["id"] - 24000 or 1)]
+    assert len(read_first) >= 10_000  # still as they were when the first run read them
+    assert strays(stream) == []
+
+
+def test_of_two_runs_of_one_stream_one_is_told_and_changes_nothing(tmp_path: Path, spark: SparkForTests) -> None:
+    stream = changed_stream(tmp_path / "here", spark)
+    first = IngestRun(stream.subject, str(uuid4()))
+    first.begin()
+    try:
+        with pytest.raises(RunInProgress):
+            IngestRun(stream.subject, str(uuid4())).begin()
+    finally:
+        first.end()
+    stream.run()
+    assert [record["item"] for record in stream.latest()] == ["pencil", "ink", "cap"]
+
+
+def test_a_source_that_went_back_is_named_and_nothing_is_read(tmp_path: Path, spark: SparkForTests) -> None:
+    path = tmp_path / "shop.db"
+    write(
+        path, "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT)", "INSERT INTO orders VALUES (7, 'pen'), (9, 'ink')"
+    )
+    stream = Stream.make(
+        tmp_path / "lake", spark, "sql", {"url": f"sqlite:///{path}"}, source="orders", key=["id"], cursor="id",
+        cursor_type="integer",
+    )  # fmt: skip
+    stream.run()
+    write(path, "DELETE FROM orders WHERE id = 9")
+    before = told(stream)
+    with pytest.raises(CursorBackwards, match="restored, or its clock set back"):
+        stream.run()
+    assert told(stream) == before
+    stream.run(full=True)
+    assert stream.state == "9"
+
+
+def test_a_state_sealed_with_another_key_stops_the_run_before_it_reads(
+    tmp_path: Path, spark: SparkForTests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = changed_stream(tmp_path / "here", spark)
+    key_id = (stream.folder / "store" / "state.key").read_text().partition(":")[0]
+    monkeypatch.setenv("TIDEMARK_STATE_KEYS", f"{key_id}:{'A' * 43}=")
+    before = stream.snapshot()
+    with pytest.raises(StateSealBroken):
+        stream.run()
+    monkeypatch.delenv("TIDEMARK_STATE_KEYS")
+    assert stream.snapshot() == before
+    stream.run()
+    assert len(stream.changes()) == 4
