@@ -50,7 +50,7 @@ def by_duckdb(batch: Any) -> Any:
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.register("batch", pa.Table.from_batches([batch]))
         columns = ", ".join(f'"{name}" := "{name}"' for name in sorted(batch.schema.names))
-        return connection.execute(f"SELECT md5(to_json(struct_pack({columns}))) FROM batch").to_arrow_table()
+        return connection.sql(f"SELECT md5(to_json(struct_pack({columns}))) FROM batch").to_arrow_table()
 
 
 def best(work: Callable[[Any], Any], batch: Any) -> float:

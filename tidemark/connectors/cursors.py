@@ -5,7 +5,6 @@ and its `str()`, which is the form kept in state, is the text that it came as.
 """
 
 import json
-import math
 import re
 from dataclasses import dataclass, field
 from datetime import date
@@ -123,7 +122,7 @@ def _integer(raw: Any, named: Named) -> Cursor:
 
 
 def _decimal(raw: Any, named: Named) -> Cursor:
-    if isinstance(raw, float | Decimal) and not math.isfinite(raw):
+    if isinstance(raw, float | Decimal) and not Decimal(raw).is_finite():
         named.refuse("is NaN or infinite")
     text = _text_of_number(raw, int | float | Decimal, named)
     if not _DECIMAL.fullmatch(text):

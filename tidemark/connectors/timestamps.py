@@ -37,7 +37,7 @@ class Form:
     zone: str | None
 
     def written(self, wall: int) -> str:
-        """The wall-clock time (nanoseconds since 1970 on that clock) in this form."""
+        """The wall-clock time (nanoseconds since 1970 on that clock) in this form, cut off below its unit."""
         days, rest = divmod(wall, DAY)
         text = date.fromordinal(EPOCH_DAY + days).isoformat()
         if self.unit == DAY:
@@ -64,7 +64,7 @@ class Timestamp:
         """The instant that much earlier, rounded down to what the form can say: never too late."""
         exact = max(self.instant - nanoseconds, EARLIEST)
         wall = exact + _ahead(exact, self.form)
-        text = self.form.written(max(wall - wall % self.form.unit, EARLIEST))
+        text = self.form.written(max(wall, EARLIEST))
         # Read again, because a wall clock that is set back says some times twice: the earlier one is meant.
         return parsed(text, self.form.zone)
 
@@ -126,7 +126,10 @@ def _ahead(instant: int, form: Form) -> int:
         return _offset(form.offset)
     if form.zone is None:
         return 0
-    return _nanoseconds(_utc(instant).astimezone(known_zone(form.zone)).utcoffset())
+    try:
+        return _nanoseconds(_utc(instant).astimezone(known_zone(form.zone)).utcoffset())
+    except OverflowError:  # the first day there is, west of Greenwich
+        return 0
 
 
 def _zone_ahead(wall: int, form: Form) -> int:

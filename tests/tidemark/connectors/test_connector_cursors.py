@@ -5,6 +5,7 @@ import pickle
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -257,3 +258,28 @@ def test_a_cursor_travels_to_other_processes() -> None:
     cursor = Cursor.parse(("timestamp", "decimal"), ["2025-10-02T11:20:45.95Z", "1.50"])
     assert pickle.loads(pickle.dumps(cursor)) == cursor
     assert str(pickle.loads(pickle.dumps(cursor))) == str(cursor)
+
+
+def test_decimals_closer_than_a_float_can_tell_are_kept_apart() -> None:
+    assert Cursor.parse("decimal", "0.10000000000000000001") > Cursor.parse("decimal", "0.1")
+    assert Cursor.parse("decimal", Decimal("1.50")) == Cursor.parse("decimal", 1.5)
+    assert Cursor.parse("decimal", Decimal("1E+400")) > Cursor.parse("decimal", 1)
+
+
+@pytest.mark.parametrize("type", ["timestamp", "integer", "decimal", "text"])
+def test_null_and_switches_are_told_by_their_name(type: Any) -> None:
+    with pytest.raises(CursorInvalid, match="is NULL; `null_cursor` in the manifest"):
+        Cursor.parse(type, None)
+    with pytest.raises(CursorInvalid, match="is true or false"):
+        Cursor.parse(type, True)
+
+
+@pytest.mark.parametrize("value", [float("nan"), Decimal("sNaN"), Decimal("-Infinity")])
+def test_a_number_that_is_none_is_told_by_its_name(value: Any) -> None:
+    with pytest.raises(CursorInvalid, match="is NaN or infinite"):
+        Cursor.parse("decimal", value)
+
+
+@pytest.mark.parametrize("zone", [BERLIN, "America/New_York", "Asia/Tokyo"])
+def test_a_safety_window_ends_where_time_begins(zone: str) -> None:
+    assert str(at("0001-01-02T12:00:00", zone).minus(Duration.parse("P30D"))).startswith("0001-01-01T")

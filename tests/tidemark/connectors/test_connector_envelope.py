@@ -150,6 +150,11 @@ def test_a_decimal_of_38_digits_fits_at_both_ends() -> None:
     )
 
 
+def test_a_slice_of_wide_decimals_is_read_from_where_it_begins() -> None:
+    wide = pa.array([Decimal(1), Decimal(2), Decimal(3)], pa.decimal256(76, 38))
+    assert hashes(x=wide.slice(1)) == hashes(x=wide)[1:]
+
+
 def test_a_decimal_that_cannot_be_compared_names_its_field_and_not_its_value() -> None:
     with pytest.raises(TypeUnsupported, match=r"the field x has decimals") as refused:
         one(Decimal("7" * 60), pa.decimal256(60, 0))
