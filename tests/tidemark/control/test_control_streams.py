@@ -368,6 +368,8 @@ def test_audit_rows_cannot_be_replaced_or_truncated(registry, control_url):
         columns = [column.name for column in stream_audit.columns]
         assert_refused(control_url, copied.format(", ".join("'x'" if c == "reason" else c for c in columns)))
         assert_refused(control_url, copied.format(", ".join("id + 1" if c == "id" else c for c in columns)))
+        later = ", ".join("to_version + 1" if c == "to_version" else c for c in columns)  # the same id, another version
+        assert_refused(control_url, copied.format(later))
     else:
         assert_refused(control_url, "TRUNCATE tidemark_stream_audit")
     assert registry.history(SAP, ACCOUNTS) == before
