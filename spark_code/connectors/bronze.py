@@ -65,9 +65,7 @@ class BronzeTable:
         table = self.table
         assert table is not None, "prepared before"
         fault_point("bronze.before_add_files")
-        table.add_files(
-            list(files), snapshot_properties=dict(summary), check_duplicate_files=False, branch=branch_of(run_id)
-        )
+        table.add_files(list(files), snapshot_properties=dict(summary), branch=branch_of(run_id))
         fault_point("bronze.after_add_files")
         staged = self.lake.reader.staged(self.name, run_id)
         if staged is None:

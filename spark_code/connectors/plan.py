@@ -19,7 +19,7 @@ from tidemark.connectors.place import SYSTEM
 from tidemark.connectors.stream import StreamSpec
 from tidemark.control import StreamState
 from tidemark.errors import SchemaRefused, StateError
-from tidemark.lake import quoted
+from tidemark.lake import plain_path, quoted
 from tidemark.store import ObjectStore
 
 LATEST_HASHES = """
@@ -168,5 +168,18 @@ def resumable_plan(subject: StreamSubject, state_version: int | None) -> IngestP
             return None  # sealed with a key that is gone: it is read anew
         if plan is None or plan.state_version != state_version or plan.spec != subject.stream.model_dump_json():
             return None
-        return plan if plan.finished(subject.platform.store) else None
+        finished = plan.finished(subject.platform.store)
+        # Killed between publishing and moving the state: its files are in the table, and adding them again would land twice.
+        landed = set().union(*map(files_of, finished.values()))
+        return plan if finished and landed.isdisjoint(published_files(subject)) else None
     return None
+
+
+def files_of(done: SliceDone) -> set[str]:
+    return {plain_path(path) for path in done.files}
+
+
+def published_files(subject: StreamSubject) -> set[str]:
+    reader, table = subject.platform.lake.reader, subject.place.table
+    published = reader.published(table)
+    return set() if published is None else set(reader.files(table, published.snapshot_id).data)

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_code.connectors.bronze import record_schema
-from spark_code.connectors.plan import IngestPlan, resumable_plan, save_plan
+from spark_code.connectors.plan import IngestPlan, load_plan, resumable_plan, save_plan
 from spark_code.connectors.slices import QUARANTINE, SliceDone, SliceLander, land_slices
 from spark_code.connectors.subject import StreamSubject
 from tidemark.connectors.bronze import Envelope
 from tidemark.connectors.contract import InputState, OutputState, Window, fixed_window
+from tidemark.connectors.cursors import Cursor
 from tidemark.connectors.place import SYSTEM
 from tidemark.connectors.verification import CheckResult, failed, verify_landing
 from tidemark.control import actor
@@ -68,11 +69,25 @@ class IngestRun:
         try:
             control.runs.abandon_running(SYSTEM, place.subject, self.run_id)
             self._discard_branches()
+            self._finish_published()
             control.runs.begin(SYSTEM, place.subject, self.run_id, {"tenant": place.tenant, "stream": place.stream})
             fault_point("ingest.after_begin")
         except BaseException:
             self._held.close()
             raise
+
+    def _finish_published(self) -> None:
+        """Moves the state for a run that was stopped after it had published: readers have seen what it landed."""
+        subject = self.subject
+        published = subject.platform.lake.reader.published(subject.place.table)
+        summary = published.summary.additional_properties if published and published.summary else {}
+        run_id = summary.get(RUN_ID)
+        plan = load_plan(subject, run_id) if run_id else None
+        state = subject.registry.get(subject.manifest.connector, subject.stream.id)
+        if plan is None or published is None or plan.state_version != (state.version if state else None):
+            return
+        files = [path for done in plan.finished(subject.platform.store).values() for path in done.files]
+        self._move_state(plan, published.snapshot_id, files, f"finished for run {run_id}")
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -204,7 +219,9 @@ class IngestRun:
             if staged.snapshot is not None:
                 subject.platform.lake.publish(subject.place.table, self.run_id)
         fault_point("ingest.before_state")
-        state = self._move_state(plan, staged)
+        files = [path for each in staged.slices for path in each.files]
+        reason = "full run" if plan.full else "incremental run"
+        value = self._move_state(plan, staged.snapshot, files, reason)
         fault_point("ingest.after_state")
         detail = {**self.told(), "seconds": self.seconds}
         status = "unchanged" if staged.snapshot is None else "published"
@@ -213,7 +230,9 @@ class IngestRun:
         )
         fault_point("ingest.after_finish")
         self._tidy()
-        return state
+        if value is None or subject.stream.cursor_field is None:
+            return None
+        return OutputState(subject.stream.id, subject.stream.cursor_field, str(value), staged.landed)
 
     def told(self) -> dict[str, int]:
         """The landing in numbers; no value of state among them."""
@@ -234,18 +253,16 @@ class IngestRun:
             )
         return self._plan, self._staged
 
-    def _move_state(self, plan: IngestPlan, staged: StagedLanding) -> OutputState | None:
-        """The state goes to the greatest cursor that landed; it never goes back."""
+    def _move_state(self, plan: IngestPlan, snapshot: int | None, files: list[str], reason: str) -> Cursor | None:
+        """The state goes to the greatest cursor that landed; it never goes back. Returns where it is."""
         subject, stream = self.subject, self.subject.stream
         if stream.cursor_field is None:
             return None
         before = subject.registry.get(subject.manifest.connector, stream.id)
         known = stream.parse_cursor(before.last_cursor) if before else None
-        landed = plan.greatest_landed(subject, staged.snapshot, [path for each in staged.slices for path in each.files])
+        landed = plan.greatest_landed(subject, snapshot, files)
         value = max((each for each in (known, landed) if each is not None), default=None)
-        if value is None:
-            return None
-        if known is None or value > known:
+        if value is not None and (known is None or value > known):
             subject.registry.commit(
                 subject.manifest.connector,
                 stream.id,
@@ -254,9 +271,9 @@ class IngestRun:
                 last_cursor=str(value),
                 run_id=self.run_id,
                 actor=actor(),
-                reason="full run" if plan.full else "incremental run",
+                reason=reason,
             )
-        return OutputState(stream.id, stream.cursor_field, str(value), staged.landed)
+        return value
 
     # --- parts of steps ----------------------------------------------------------------------------------------------
 
