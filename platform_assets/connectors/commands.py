@@ -149,6 +149,7 @@ def stream_rewind(
         raise UsageError(f"rewind {name} either --to a value of its cursor, or to a --version of its history.")
     registry = registry_of(config, tenant)
     value = registry.value_of(connector, stream, version or 0) if to is None else parsed(config, connector, stream, to)
+    go_back(config, connector, stream, registry, value)
     if dry_run:
         told = {"stream": name, "records that would be read": count_from(config, connector, stream, value)}
     else:
@@ -178,6 +179,15 @@ def parsed(config: ConfigFile, connector: str, stream: str, value: str) -> str:
     from tidemark.connectors.manifests import find_manifest
 
     return str(find_manifest(load_config(config), connector).stream(stream).parse_cursor(value))
+
+
+def go_back(config: ConfigFile, connector: str, stream: str, registry: StateRegistry, value: str) -> None:
+    """A state ahead of what has landed would skip records."""
+    from tidemark.connectors.manifests import find_manifest
+
+    spec, state = find_manifest(load_config(config), connector).stream(stream), registry.get(connector, stream)
+    if state is not None and spec.parse_cursor(value) > spec.parse_cursor(state.last_cursor):
+        raise UsageError(f"{stream}: a state can only go back, or the records in between would never be read.")
 
 
 def count_from(config: ConfigFile, connector: str, stream: str, value: str) -> int | None:

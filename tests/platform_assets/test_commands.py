@@ -131,6 +131,39 @@ def test_ctrl_c_ends_a_run_cleanly(shell: Shell) -> None:
 
 
 @pytest.mark.fault
+def test_streams_at_the_shell(shell: Shell) -> None:
+    shell.source.execute(
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY, changed DATETIME)",
+        "INSERT INTO orders VALUES (1, '2026-01-01T10:00:00Z'), (2, '2026-01-02T10:00:00Z')",
+    )
+    orders = {"id": "shop.orders", "key": ["id"], "cursor": "changed"}
+    manifest = {"connector": "shop", "kind": "sql", "settings": {"url": shell.source.url}, "streams": [orders]}
+    (shell.folder / "shop.connector.yaml").write_text(yaml.safe_dump(manifest))
+    shell.write(connectors=["*.connector.yaml"], tenants=["t1", "t2"])
+    name = "t1/shop/shop.orders"
+    (first,) = shell.json("ingest", "t1/shop")
+    assert (first["status"], first["mode"], first["landed"]) == ("published", "full", 2)
+    shell.source.execute("INSERT INTO orders VALUES (3, '2026-01-03T10:00:00Z')")
+    second = shell.json("ingest", name)
+    assert (second["mode"], second["landed"], second["duplicates"]) == ("incremental", 1, 1)
+    assert shell.json("stream", "show", name)["last_cursor"] == "2026-01-03T10:00:00Z"
+    again = shell.json("stream", "rewind", name, "--to", "2026-01-02T00:00:00Z", "--dry-run")
+    assert again["records that would be read"] == 2
+    assert "say why" in shell("stream", "rewind", name, "--version", "1", code=2)
+    assert "can only go back" in shell("stream", "rewind", name, "--to", "2027-01-01T00:00:00Z", "--reason", "x", code=2)
+    shell("stream", "rewind", name, "--version", "1", "--reason", "restored")
+    third = shell.json("ingest", name)
+    assert (third["landed"], third["duplicates"]) == (0, 2)
+    shell("stream", "reset", name, "--reason", "start again")
+    assert [move["kind"] for move in shell.json("stream", "history", name)] == ["reset", "rewind", "commit", "commit"]
+    assert "2026-01-0" not in shell("stream", "history", name) + shell("stream", "list", "t1")
+    assert shell.json("stream", "list", "t2") == []
+    assert "Did you mean 'shop'" in shell("ingest", "t1/shopp", code=2)
+    assert "no tenant 't3'" in shell("ingest", "t3/shop", code=2)
+    shell.write_connection()
+
+
+@pytest.mark.fault
 def test_a_run_with_a_spark_of_its_own_goes_on_where_one_of_a_shared_spark_ended(shell: Shell) -> None:
     shell.spark = {}
     shell.write_connection()

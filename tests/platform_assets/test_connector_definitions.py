@@ -1,0 +1,75 @@
+"""Streams in Dagster: two assets each, four blocking checks between them, a partition per tenant."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from dagster import Definitions
+
+from platform_assets.connectors.definitions import ingest_definitions
+from resources.connectors import ConnectorsResource
+from resources.platform import PlatformResource
+from tidemark.config import load_config
+from tidemark.connectors.verification import CHECKS
+from tidemark.errors import ConfigError, UsageError
+
+pytestmark = pytest.mark.fast
+
+MANIFEST = {
+    "connector": "shop-eu",
+    "kind": "sql",
+    "settings": {"url": "sqlite:///shop.db"},
+    "schedule": "*/15 * * * *",
+    "streams": [{"id": "shop.orders", "key": ["id"], "cursor": "changed"}, {"id": "shop.notes", "key": ["id"]}],
+}
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> Path:
+    (tmp_path / "tidemark.yaml").write_text(
+        yaml.safe_dump({"store": "state", "connectors": ["*.connector.yaml"], "tenants": ["t1", "t2"]})
+    )
+    (tmp_path / "shop.connector.yaml").write_text(yaml.safe_dump(MANIFEST))
+    return tmp_path
+
+
+@pytest.fixture
+def definitions(manifests: Path) -> Definitions:
+    resource = Definitions(resources={"connectors": ConnectorsResource(platform=PlatformResource())})
+    return Definitions.merge(resource, ingest_definitions(load_config(manifests / "tidemark.yaml")))
+
+
+def test_a_stream_is_two_assets_with_blocking_checks_between_them(definitions: Definitions) -> None:
+    graph = definitions.resolve_asset_graph()
+    names = {key.to_user_string() for key in graph.get_all_asset_keys()}
+    assert names == {f"shop_eu/shop_{stream}/{asset}" for stream in ("orders", "notes") for asset in ("landed", "bronze")}
+    for node in graph.asset_nodes:
+        assert node.description
+        assert node.partitions_def is not None
+        assert node.partitions_def.get_partition_keys() == ["t1", "t2"]
+    for key in graph.get_all_asset_keys():
+        parents = [parent.path[-1] for parent in graph.get(key).parent_keys]
+        assert parents == (["landed"] if key.path[-1] == "bronze" else [])
+    checked = {(check.key.asset_key.path[1], check.key.name) for check in graph.asset_check_nodes if check.blocking}
+    assert checked == {(stream, name) for stream in ("shop_orders", "shop_notes") for name in CHECKS}
+
+
+def test_a_schedule_asks_for_a_run_of_every_tenant(definitions: Definitions) -> None:
+    (made,) = definitions.schedules or []
+    assert made.cron_schedule == "*/15 * * * *"  # type: ignore[union-attr]
+    assert [request.partition_key for request in made()] == ["t1", "t2"]  # type: ignore[operator, misc]
+
+
+def test_two_manifests_of_one_connector_and_a_pattern_without_a_file_are_told(manifests: Path) -> None:
+    (manifests / "copy.connector.yaml").write_text(yaml.safe_dump(MANIFEST))
+    with pytest.raises(ConfigError, match="there is a connector 'shop-eu' already"):
+        ingest_definitions(load_config(manifests / "tidemark.yaml"))
+    (manifests / "tidemark.yaml").write_text(yaml.safe_dump({"store": "state", "connectors": ["none/*.yaml"]}))
+    with pytest.raises(ConfigError, match=r"there is no file none/\*\.yaml"):
+        ingest_definitions(load_config(manifests / "tidemark.yaml"))
+
+
+def test_a_tenant_must_fit_into_a_path(manifests: Path) -> None:
+    (manifests / "tidemark.yaml").write_text(yaml.safe_dump({"store": "state", "tenants": ["../t1"]}))
+    with pytest.raises(UsageError, match="tenants: must be ids"):
+        load_config(manifests / "tidemark.yaml")
