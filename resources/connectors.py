@@ -1,6 +1,6 @@
 """Connectors as a Dagster resource: the stream of a partition and the run that works on it."""
 
-from contextlib import suppress
+from contextlib import ExitStack
 
 from dagster import (
     AssetCheckExecutionContext,
@@ -42,11 +42,9 @@ class ConnectorsResource(ConfigurableResource["ConnectorsResource"]):
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
         ours = [key for key in _under_way if context.run and key[0] == context.run.run_id]
-        for key in ours:
-            run = _under_way.pop(key, None)
-            with suppress(KeyError):
-                if run is not None:
-                    run.end()
+        with ExitStack() as ending:
+            for key in ours:
+                ending.callback(_under_way.pop(key).end)
 
 
 def run_name(dagster_run: str, subject: StreamSubject) -> str:

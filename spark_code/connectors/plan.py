@@ -22,9 +22,8 @@ from tidemark.errors import SchemaRefused, StateError
 from tidemark.lake import plain_path, quoted
 from tidemark.store import ObjectStore
 
-LATEST_HASHES = """
-SELECT content_hash FROM {rows}
-QUALIFY row_number() OVER (PARTITION BY key_hash ORDER BY emitted_at DESC, arrival DESC) = 1"""
+# Errors after which the source or the manifest is changed: what was read before is read anew.
+SETTLED = ("CursorInvalid", "SchemaRefused", "ChecksFailed", "ConfigError")
 
 
 @dataclass(frozen=True)
@@ -95,23 +94,27 @@ class IngestPlan:
         if published is None:
             return None
         rows = reader.files(table, published.snapshot_id).sql
+        # The last version of each key: without a cursor, or when everything is read, a record that has become again what
+        # it once was is a change.
+        last = f"""SELECT content_hash FROM {rows} QUALIFY
+            row_number() OVER (PARTITION BY key_hash ORDER BY emitted_at DESC, arrival DESC) = 1"""
         with reader.connect() as db:
-            if subject.stream.cursor is None:
-                # Without a cursor, a record that becomes again what it once was is a change: only the last version counts.
-                return db.sql(LATEST_HASHES.format(rows=rows)).to_arrow_table()
-            return db.sql(f"SELECT content_hash FROM {rows} WHERE {self._reachable(subject.stream)}").to_arrow_table()
+            if subject.stream.cursor is None or self.full:
+                return db.sql(last).to_arrow_table()
+            reachable = f"SELECT content_hash FROM {rows} WHERE cursor IS NOT NULL AND {self._reachable(subject.stream)}"
+            return db.sql(f"{reachable} UNION ({last} AND cursor IS NULL)").to_arrow_table()
 
     def _reachable(self, stream: StreamSpec) -> str:
         """Rows that the window reaches. Where their text does not sort as they do, all of them."""
         types = {each.name: each.type for each in self.schema}
         fields = cursor_fields(stream)
-        canonical = len(fields) == 1 and pa.types.is_timestamp(types[fields[0]])
-        if self.lower is None or not canonical or self.full:
+        if self.lower is None or len(fields) > 1:
             return "true"
-        lower = stream.parse_cursor(self.lower).timestamp
-        assert lower is not None, "the column is a timestamp"
-        day = lower.text[:10] if lower.text.endswith(("Z", "+00:00")) else ""
-        return f"(cursor IS NULL OR cursor >= {quoted(day)})"
+        lower = stream.parse_cursor(self.lower)
+        if stream.cursor_types == "integer":
+            return f"TRY_CAST(cursor AS HUGEINT) >= {int(str(lower))}"
+        sorts_as_text = pa.types.is_timestamp(types[fields[0]]) and lower.text.endswith(("Z", "+00:00"))
+        return f"cursor >= {quoted(lower.text[:10])}" if sorts_as_text else "true"
 
     def greatest_landed(self, subject: StreamSubject, snapshot: int | None, files: list[str]) -> Cursor | None:
         """The greatest cursor in the files that were landed, compared as what it means."""
@@ -160,7 +163,7 @@ def resumable_plan(subject: StreamSubject, state_version: int | None) -> IngestP
     for record in history:
         if record.status == "running":
             continue
-        if record.status not in ("failed", "abandoned"):
+        if record.status not in ("failed", "abandoned") or (record.error or "").startswith(SETTLED):
             return None
         try:
             plan = load_plan(subject, record.run_id)

@@ -17,13 +17,14 @@ from spark_code.connectors.subject import StreamSubject
 from tidemark.connectors.bronze import Envelope
 from tidemark.connectors.contract import InputState, OutputState, Window, fixed_window
 from tidemark.connectors.cursors import Cursor
+from tidemark.connectors.manifests import refuse_unbuilt
 from tidemark.connectors.place import SYSTEM
 from tidemark.connectors.verification import CheckResult, failed, verify_landing
 from tidemark.control import actor
 from tidemark.control.leases import Lease
-from tidemark.errors import ChecksFailed, CursorBackwards, PartialRun
+from tidemark.errors import ChecksFailed, CursorBackwards, CursorInvalid, PartialRun
 from tidemark.faults import fault_point
-from tidemark.lake import RUN_ID
+from tidemark.lake import RUN_ID, plain_path
 from tidemark.progress import report
 
 PARALLEL = 2
@@ -84,7 +85,8 @@ class IngestRun:
         run_id = summary.get(RUN_ID)
         plan = load_plan(subject, run_id) if run_id else None
         state = subject.registry.get(subject.manifest.connector, subject.stream.id)
-        if plan is None or published is None or plan.state_version != (state.version if state else None):
+        same_state = plan is not None and plan.state_version == (state.version if state else None)
+        if plan is None or published is None or not same_state or plan.spec != subject.stream.model_dump_json():
             return
         files = [path for done in plan.finished(subject.platform.store).values() for path in done.files]
         self._move_state(plan, published.snapshot_id, files, f"finished for run {run_id}")
@@ -119,7 +121,13 @@ class IngestRun:
     def plan(self, *, full: bool = False) -> IngestPlan:
         """The window and its slices, fixed before anything is read; or those of a run that was stopped half-way."""
         subject = self.subject
+        refuse_unbuilt(subject.manifest, subject.stream)
         stream, state = subject.stream, subject.registry.get(subject.manifest.connector, subject.stream.id)
+        if state is not None and not full and state.cursor_field != stream.cursor_field:
+            raise CursorInvalid(
+                f"{subject.name}: its state is of the cursor '{state.cursor_field}', and the manifest names another. Put "
+                "that back, or `tidemark stream reset` and read everything."
+            )
         resumed = None if full else resumable_plan(subject, state.version if state else None)
         if resumed is not None:
             plan = resumed.taken_over(self.run_id)
@@ -180,12 +188,19 @@ class IngestRun:
         subject = self.subject
         published = subject.platform.lake.reader.published(subject.place.table)
         base = published.snapshot_id if published else None
-        rejected = [path for each in done for path in each.quarantine]
+        rejected = self._rejected(done)
         if rejected:
             subject.quarantine.stage(self.run_id, rejected, {RUN_ID: self.run_id})
         files = [path for each in done for path in each.files]
         snapshot = subject.bronze.stage(self.run_id, files, {RUN_ID: self.run_id}) if files else None
         return StagedLanding(self.run_id, base, snapshot, tuple(done))
+
+    def _rejected(self, done: list[SliceDone]) -> list[str]:
+        """Files for the quarantine that are not there yet; a run that was stopped may have published some."""
+        reader, table = self.subject.platform.lake.reader, self.subject.place.quarantine
+        published = reader.published(table)
+        known = set(reader.files(table, published.snapshot_id).data) if published else set()
+        return [path for each in done for path in each.quarantine if plain_path(path) not in known]
 
     def verify(self) -> list[CheckResult]:
         """What a landing must satisfy before it is published."""
@@ -198,6 +213,7 @@ class IngestRun:
             staged.landed,
             self.subject.stream,
             plan.window(self.subject.stream),
+            everything=plan.full,
         )
         wrong = failed(results)
         if wrong:
@@ -214,14 +230,15 @@ class IngestRun:
                 raise self._error
         self._confirm()
         with self.step("publish"):
-            if any(each.quarantine for each in staged.slices):
+            if self._rejected(list(staged.slices)):
                 subject.platform.lake.publish(subject.place.quarantine, self.run_id)
             if staged.snapshot is not None:
                 subject.platform.lake.publish(subject.place.table, self.run_id)
         fault_point("ingest.before_state")
-        files = [path for each in staged.slices for path in each.files]
-        reason = "full run" if plan.full else "incremental run"
-        value = self._move_state(plan, staged.snapshot, files, reason)
+        with self.step("state"):
+            files = [path for each in staged.slices for path in each.files]
+            reason = "full run" if plan.full else "incremental run"
+            value = self._move_state(plan, staged.snapshot, files, reason)
         fault_point("ingest.after_state")
         detail = {**self.told(), "seconds": self.seconds}
         status = "unchanged" if staged.snapshot is None else "published"
@@ -254,7 +271,11 @@ class IngestRun:
         return self._plan, self._staged
 
     def _move_state(self, plan: IngestPlan, snapshot: int | None, files: list[str], reason: str) -> Cursor | None:
-        """The state goes to the greatest cursor that landed; it never goes back. Returns where it is."""
+        """The state goes to the greatest cursor that landed. Returns where it is.
+
+        It goes back only with a source that went back, when all of that was read: ahead of its source it would skip what
+        comes next.
+        """
         subject, stream = self.subject, self.subject.stream
         if stream.cursor_field is None:
             return None
@@ -262,7 +283,10 @@ class IngestRun:
         known = stream.parse_cursor(before.last_cursor) if before else None
         landed = plan.greatest_landed(subject, snapshot, files)
         value = max((each for each in (known, landed) if each is not None), default=None)
-        if value is not None and (known is None or value > known):
+        upper = plan.window(stream).upper
+        if plan.full and known is not None and upper is not None and upper < known:
+            value = upper
+        if value is not None and value != known:
             subject.registry.commit(
                 subject.manifest.connector,
                 stream.id,

@@ -88,7 +88,7 @@ class SliceLander:
                         "The slices that were finished are kept; run again when the source is well."
                     ) from error
                 time.sleep(self.pause * 2**attempt * random.uniform(0.5, 1))
-                lander = replace(lander, page_size=max(lander.page_size // 4, SMALLEST_PAGE))
+                lander = replace(lander, page_size=min(lander.page_size, max(lander.page_size // 4, SMALLEST_PAGE)))
         raise AssertionError("the loop returns or raises")
 
     def _land(self, slice: Slice) -> SliceDone:

@@ -12,7 +12,7 @@ import pytest
 from tests.catalog.harness import SparkForTests
 from tests.connectors.harness import Stream
 from tests.services.postgres import PostgresServer
-from tidemark.errors import CursorInvalid, SchemaRefused, SourceError
+from tidemark.errors import ConfigError, CursorInvalid, SchemaRefused, SourceError
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, amount {money}, updated_at {time})"
 
@@ -173,10 +173,14 @@ def test_records_without_a_cursor_or_a_key_are_told_and_never_poison_the_state(
     with pytest.raises(CursorInvalid, match="1 records have no value in the cursor 'updated_at'"):
         stream.run()
     assert (stream.state, stream.snapshot()) == (None, None)
-    stream.describe("sql", {"url": url}, **words, null_cursor="include")
-    pg.execute(url, "INSERT INTO orders VALUES (NULL, 'nobody', '2026-01-01T11:00:00Z')")
+    pg.execute(url, "UPDATE orders SET updated_at = '2026-01-01T09:00:00Z' WHERE id = 2")  # as the error advises
     stream.run()
     assert [record["id"] for record in stream.latest()] == [1, 2]
+    stream.describe("sql", {"url": url}, **words, null_cursor="include")
+    pg.execute(url, "INSERT INTO orders VALUES (4, 'cap', NULL)")
+    pg.execute(url, "INSERT INTO orders VALUES (NULL, 'nobody', '2026-01-01T11:00:00Z')")
+    stream.run()
+    assert [record["id"] for record in stream.latest()] == [1, 2, 4]
     assert [row["reason"] for row in stream.quarantine()] == ["a part of the key is missing"]
     assert "nobody" in stream.quarantine()[0]["record"]
 
@@ -191,3 +195,84 @@ def test_a_wrong_field_or_table_is_named(tmp_path: Path, pg: PostgresServer, spa
     with pytest.raises(SourceError, match="no table or view 'order'"):
         stream.run()
     assert stream.last_run.status == "failed"
+
+
+def test_columns_that_travel_as_text_are_still_ordered_by_what_they_mean(
+    tmp_path: Path, pg: PostgresServer, spark: SparkForTests
+) -> None:
+    url = pg.new_database()
+    pg.execute(url, "CREATE TABLE orders AS SELECT g::numeric AS id, '{1,2}'::int[] AS sizes FROM generate_series(1, 120) g")
+    stream = Stream.make(
+        tmp_path / "lake", spark, "sql", {"url": url}, source="orders", key=["id"], cursor="id", cursor_type="decimal",
+        page_size=10,
+    )  # fmt: skip
+    stream.run()
+    assert sorted(int(record["id"]) for record in stream.latest()) == list(range(1, 121))
+    assert {record["sizes"] for record in stream.latest()} == {"{1,2}"}
+    assert stream.state == "120"
+
+
+def test_a_key_of_bytes_is_paged_without_loss(tmp_path: Path, spark: SparkForTests) -> None:
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(str(path)) as db:
+        db.execute("CREATE TABLE orders AS SELECT unhex(md5(i::VARCHAR)) AS id, i::UBIGINT AS n FROM range(59) AS t (i)")
+    words: dict[str, Any] = {"source": "orders", "key": ["id"], "page_size": 10}
+    stream = Stream.make(tmp_path / "lake", spark, "sql", {"url": f"duckdb:///{path}"}, **words)
+    stream.run()
+    assert sorted(int(record["n"]) for record in stream.latest()) == list(range(59))
+
+
+def test_records_that_share_cursor_and_key_over_a_page_boundary_are_all_read(tmp_path: Path, spark: SparkForTests) -> None:
+    path = tmp_path / "shop.db"
+    rows = [(1, "a"), (2, "b"), (2, "c"), (3, "d")]
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE orders (id INTEGER, item TEXT, at DATETIME)")
+        connection.executemany("INSERT INTO orders VALUES (?, ?, '2026-01-01T10:00:00Z')", rows)
+    connection.close()
+    words: dict[str, Any] = {"source": "orders", "key": ["id"], "cursor": "at", "page_size": 2}
+    stream = Stream.make(tmp_path / "lake", spark, "sql", {"url": f"sqlite:///{path}"}, **words)
+    stream.run()
+    assert sorted(record["item"] for record in stream.changes()) == ["a", "b", "c", "d"]
+
+
+def test_a_flag_of_0_is_no_deletion_and_a_flag_of_1_is_one(tmp_path: Path, spark: SparkForTests) -> None:
+    path = tmp_path / "shop.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE orders (id INTEGER, gone INTEGER, at DATETIME)")
+        connection.execute("INSERT INTO orders VALUES (1, 0, '2026-01-01T10:00:00Z'), (2, 1, '2026-01-01T10:00:00Z')")
+    connection.close()
+    words: dict[str, Any] = {"source": "orders", "key": ["id"], "cursor": "at", "deletes": "flag", "delete_flag": "gone"}
+    stream = Stream.make(tmp_path / "lake", spark, "sql", {"url": f"sqlite:///{path}"}, **words)
+    stream.run()
+    assert [record["id"] for record in stream.latest()] == [1]
+    assert len(stream.changes()) == 2
+
+
+def test_a_stream_without_a_cursor_lands_a_record_that_becomes_again_what_it_was(
+    tmp_path: Path, pg: PostgresServer, spark: SparkForTests
+) -> None:
+    url = pg.new_database()
+    pg.execute(url, "CREATE TABLE orders (id int, item text)", "INSERT INTO orders VALUES (1, 'pen')")
+    stream = Stream.make(tmp_path / "lake", spark, "sql", {"url": url}, source="orders", key=["id"])
+    for item in ("pen", "ink", "pen", "pen"):
+        pg.execute(url, f"UPDATE orders SET item = '{item}'")
+        stream.run()
+    assert [record["item"] for record in stream.changes()] == ["pen", "ink", "pen"]
+    assert [record["item"] for record in stream.latest()] == ["pen"]
+
+
+def test_what_cannot_be_obeyed_is_refused_by_name(orders: Orders, tmp_path: Path, spark: SparkForTests) -> None:
+    orders.put(1, "pen", "2026-01-01T10:00:00Z")
+    stream = stream_of(orders, tmp_path, spark, deletes="compare")
+    with pytest.raises(ConfigError, match="deletes: not there yet"):
+        stream.run()
+    words: dict[str, Any] = {"source": "orders", "key": ["id"]}
+    stream.describe("sql", {"url": orders.url}, **words, cursor="updated_at")
+    stream.run()
+    stream.describe("sql", {"url": orders.url}, **words, cursor="id", cursor_type="integer")
+    with pytest.raises(CursorInvalid, match="its state is of the cursor 'updated_at'"):
+        stream.run()
+    if orders.url.startswith("sqlite"):
+        stream.describe("sql", {"url": orders.url}, **words, cursor="updated_at", cursor_zone="Europe/Berlin")
+        with pytest.raises(ConfigError, match="SQLite knows no time zones"):
+            stream.run()

@@ -69,6 +69,12 @@ def test_two_manifests_of_one_connector_and_a_pattern_without_a_file_are_told(ma
         ingest_definitions(load_config(manifests / "tidemark.yaml"))
 
 
+def test_tenants_whose_tables_would_be_the_same_are_refused(manifests: Path) -> None:
+    (manifests / "tidemark.yaml").write_text(yaml.safe_dump({"store": "state", "tenants": ["a-b", "a_b"]}))
+    with pytest.raises(ConfigError, match="two are the same, case and punctuation aside"):
+        ingest_definitions(load_config(manifests / "tidemark.yaml"))
+
+
 def test_a_tenant_must_fit_into_a_path(manifests: Path) -> None:
     (manifests / "tidemark.yaml").write_text(yaml.safe_dump({"store": "state", "tenants": ["../t1"]}))
     with pytest.raises(UsageError, match="tenants: must be ids"):

@@ -67,9 +67,23 @@ class Envelope:
     def _operations(self, records: pa.RecordBatch) -> pa.Array:
         if self.stream.deletes != "flag" or self.stream.delete_flag is None:
             return pa.repeat(pa.scalar(Operation.UPSERT.value), records.num_rows)
-        gone = records[self.stream.delete_flag]
-        marked = pc.fill_null(gone if pa.types.is_boolean(gone.type) else pc.is_valid(gone), False)
-        return pc.if_else(marked, Operation.DELETE.value, Operation.UPSERT.value)
+        return pc.if_else(is_set(records[self.stream.delete_flag]), Operation.DELETE.value, Operation.UPSERT.value)
+
+
+def is_set(flag: pa.Array) -> pa.Array:
+    """Which values of a flag mean yes: true, a number but 0, a text but the usual words for no, any moment."""
+    if pa.types.is_boolean(flag.type):
+        marked = flag
+    elif pa.types.is_integer(flag.type) or pa.types.is_floating(flag.type) or pa.types.is_decimal(flag.type):
+        marked = pc.not_equal(flag.cast(pa.float64()), 0.0)
+    elif pa.types.is_string(flag.type):
+        marked = pc.invert(pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(flag)), NO))
+    else:
+        marked = pc.is_valid(flag)
+    return pc.and_(pc.is_valid(flag), pc.fill_null(marked, False))
+
+
+NO = pa.array(["", "0", "f", "false", "n", "no", "off"])
 
 
 def bronze_schema(record: pa.Schema, key: Sequence[str]) -> pa.Schema:
@@ -118,8 +132,8 @@ def greatest_cursor(records: pa.RecordBatch, stream: StreamSpec) -> Cursor | Non
     columns = cursor_columns(records, stream)
     if not columns:
         return None
-    if len(columns) == 1 and not (pa.types.is_string(columns[0].type) and stream.cursor_types == "timestamp"):
-        # Everything but text that means a time is in the right order already.
+    if len(columns) == 1 and not (pa.types.is_string(columns[0].type) and stream.cursor_types != "text"):
+        # Everything but text that means a time or a number is in the right order already.
         greatest = pc.max(columns[0])
         return stream.parse_cursor(as_text(pa.array([greatest], greatest.type))[0].as_py()) if greatest.is_valid else None
     texts = [text for text in pc.unique(cursor_text(records, stream)).to_pylist() if text is not None]

@@ -3,11 +3,16 @@
 from tidemark.config import Config
 from tidemark.config.problems import did_you_mean
 from tidemark.connectors.manifest import Manifest, load_manifest
+from tidemark.connectors.place import plain
+from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import ConfigError, UsageError
 
 
 def load_manifests(config: Config) -> dict[str, Manifest]:
     """Every connector by its id, in the order of the files' names."""
+    tables = {plain(tenant) for tenant in config.tenants}
+    if len(tables) < len(config.tenants):
+        raise ConfigError(f"{config.path}: tenants: two are the same, case and punctuation aside, as their tables would be.")
     folder = config.path.resolve().parent
     found: dict[str, Manifest] = {}
     for pattern in config.connectors:
@@ -16,8 +21,9 @@ def load_manifests(config: Config) -> dict[str, Manifest]:
             raise ConfigError(f"{config.path}: connectors: there is no file {pattern} in {folder}.")
         for path in paths:
             manifest = load_manifest(path)
-            if manifest.connector in found:
-                raise ConfigError(f"{path}: there is a connector '{manifest.connector}' already. Give it an id of its own.")
+            same = [known for known in found if plain(known) == plain(manifest.connector)]
+            if same:
+                raise ConfigError(f"{path}: there is a connector '{same[0]}' already (case and punctuation aside).")
             found[manifest.connector] = manifest
     return found
 
@@ -30,6 +36,19 @@ def find_manifest(config: Config, connector: str) -> Manifest:
             f"no connector '{connector}' in {config.path}.{did_you_mean(connector, known)} Connectors: {listed}."
         )
     return known[connector]
+
+
+def refuse_unbuilt(manifest: Manifest, stream: StreamSpec) -> None:
+    """What a manifest may say and nothing obeys yet is told, not ignored."""
+    said = {
+        "schema_strategy": stream.schema_strategy != "discovery",
+        "deletes": stream.deletes in ("compare", "log"),
+        "full_refresh_fallback": stream.full_refresh_fallback,
+        "rate_limit": manifest.rate_limit is not None,
+    }
+    unbuilt = [key for key, used in said.items() if used]
+    if unbuilt:
+        raise ConfigError(f"{stream.id}: {', '.join(unbuilt)}: not there yet. Leave it out.")
 
 
 def checked_tenant(config: Config, tenant: str) -> str:

@@ -49,5 +49,6 @@ class StreamPlace:
 
 
 def plain(text: str) -> str:
-    """An id as a name that SQL needs no quotes for."""
-    return re.sub(r"[^a-z0-9]", "_", text.lower())
+    """An id as a name that SQL needs no quotes for. Whoever takes ids refuses two that come out the same."""
+    name = re.sub(r"[^a-z0-9]", "_", text.lower())
+    return f"_{name}" if name[0].isdecimal() else name

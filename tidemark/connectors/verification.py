@@ -1,11 +1,16 @@
 """Checks of a staged landing by a second engine: DuckDB over the files that pyiceberg finds."""
 
+from dataclasses import replace
+
 from tidemark.checks import CheckResult, failed
 from tidemark.connectors.contract import Window
+from tidemark.connectors.durations import Duration
 from tidemark.connectors.stream import StreamSpec
 from tidemark.lake import LakeReader, SnapshotFiles, parquet
 
 __all__ = ["CHECKS", "CheckResult", "failed", "verify_landing"]
+
+MILLISECOND = Duration.parse("PT0.001S")
 
 CHECKS = {
     "key_not_null": "Every record that landed has all parts of its key.",
@@ -16,7 +21,15 @@ CHECKS = {
 
 
 def verify_landing(
-    reader: LakeReader, table: str, base: int | None, staged: int | None, landed: int, stream: StreamSpec, window: Window
+    reader: LakeReader,
+    table: str,
+    base: int | None,
+    staged: int | None,
+    landed: int,
+    stream: StreamSpec,
+    window: Window,
+    *,
+    everything: bool = False,
 ) -> list[CheckResult]:
     """The verdicts on what this run added."""
     if staged is None:
@@ -24,6 +37,9 @@ def verify_landing(
     before = reader.files(table, base) if base is not None else None
     after = reader.files(table, staged)
     added = parquet(after.data.keys() - (before.data.keys() if before else set()))
+    # SQLite compares times to the millisecond.
+    timed = window.lower is not None and window.lower.timestamp is not None
+    wide = replace(window, lower=window.lower.minus(MILLISECOND)) if timed and window.lower is not None else window
     with reader.connect() as db:
 
         def one(query: str) -> int:
@@ -33,7 +49,7 @@ def verify_landing(
         nameless = one(f"SELECT count(*) FROM {added} WHERE {keyless}")
         repeated = one(f"SELECT count(*) - count(DISTINCT content_hash) FROM {added}")
         again = 0
-        if before is not None and stream.cursor is not None:
+        if before is not None and stream.cursor is not None and not everything:
             again = one(
                 f"SELECT count(*) FROM {added} SEMI JOIN (SELECT content_hash FROM {before.sql}) USING (content_hash)"
             )
@@ -41,7 +57,7 @@ def verify_landing(
             text
             for (text,) in db.execute(f"SELECT DISTINCT cursor FROM {extremes(added)} WHERE cursor IS NOT NULL").fetchall()
         ]
-        outside = sum(stream.parse_cursor(text) not in window for text in texts) if stream.cursor is not None else 0
+        outside = sum(stream.parse_cursor(text) not in wide for text in texts) if stream.cursor is not None else 0
         rows = one(f"SELECT count(*) FROM {added}")
     return [
         verdict("key_not_null", nameless, f"{rows} records have their key", "records lack a part of their key"),

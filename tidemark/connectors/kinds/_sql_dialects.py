@@ -19,6 +19,7 @@ import pyarrow as pa
 from tidemark.catalog.packs.base import database_file
 from tidemark.connectors.contract import StreamDescription
 from tidemark.connectors.cursors import Cursor
+from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import ConfigError, SourceError, SourceUnreachable
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -51,9 +52,13 @@ class Dialect(ABC):
     def text(self, value: str) -> str:
         return "'" + value.replace("'", "''") + "'"
 
-    def table(self, source: str) -> str:
+    def name(self, source: str) -> str:
         """`table` or `schema.table`; a part in double quotes may have dots."""
         return ".".join(self.quoted(part) for part in parts_of(source))
+
+    def table(self, source: str) -> str:
+        """To be put after FROM. The alias keeps `ordered` from meaning the text that a column may be selected as."""
+        return f"{self.name(source)} AS t"
 
     def shown(self, column: Column, name: str | None = None) -> str:
         """How a column is selected."""
@@ -62,7 +67,7 @@ class Dialect(ABC):
 
     def ordered(self, column: Column) -> str:
         """How a column is compared and sorted."""
-        return self.quoted(column.name)
+        return f"t.{self.quoted(column.name)}"
 
     def literal(self, column: Column, value: Any) -> str:
         """A value of the column as it was read, to be compared with `ordered`."""
@@ -78,6 +83,10 @@ class Dialect(ABC):
         return f"CAST({self.text(moment.isoformat(sep=' '))} AS {column.declared})"
 
     text_type: ClassVar[str] = "text"
+
+    def refuse(self, stream: StreamSpec) -> None:
+        """What this database cannot do right is refused before anything is read."""
+        del stream  # most can do all of it
 
     @abstractmethod
     def tables(self) -> list[StreamDescription]: ...
@@ -128,8 +137,6 @@ POSTGRESQL_TYPES = {
     "bytea": pa.binary(),
     "text": pa.string(),
     "uuid": pa.string(),
-    "json": pa.string(),
-    "jsonb": pa.string(),
 }
 
 # Views, partitioned and foreign tables too. A relation that is not there has no columns.
@@ -158,6 +165,11 @@ class PostgresqlDialect(Dialect):
 
     schemes = ("postgresql", "postgres")
 
+    def ordered(self, column: Column) -> str:
+        # By code point, as Python compares: a language's own order would make windows mean something else here and there.
+        is_text = column.declared == "text" or column.declared.startswith("character")
+        return super().ordered(column) + (' COLLATE "C"' if is_text else "")
+
     def tables(self) -> list[StreamDescription]:
         return [
             StreamDescription(name, tuple(key or ()), tuple(cursors or ()), comment)
@@ -165,20 +177,19 @@ class PostgresqlDialect(Dialect):
         ]
 
     def columns(self, source: str) -> list[Column]:
-        return [self._column(*row) for row in self._ask(POSTGRESQL_COLUMNS, (self.table(source),))]
+        return [self._column(*row) for row in self._ask(POSTGRESQL_COLUMNS, (self.name(source),))]
 
     def _column(self, name: str, declared: str, plain: str, precision: int | None, scale: int | None) -> Column:
         if plain in POSTGRESQL_TYPES:
             return Column(name, POSTGRESQL_TYPES[plain], declared)
-        if plain.startswith("character"):
+        if plain in ("character", "character varying"):
             return Column(name, pa.string(), declared)
-        if plain.startswith("timestamp"):
+        if plain in ("timestamp without time zone", "timestamp with time zone"):
             return Column(name, INSTANT if plain.endswith("with time zone") else pa.timestamp("us"), declared)
-        if plain == "time without time zone":
-            return Column(name, pa.time64("us"), declared)
         if precision is not None and scale is not None and precision <= 38 and 0 <= scale <= precision:
-            # The driver hands out numerics as decimal(38, 10).
-            return Column(name, pa.decimal128(precision, scale), declared, as_text=scale > 10 or precision - scale > 28)
+            # The driver hands out numerics as decimal(38, 10) of 96 bits: what may not fit goes as text.
+            return Column(name, pa.decimal128(precision, scale), declared, as_text=scale > 10 or precision - scale > 18)
+        # Arrays, enums, JSON (whose text the driver would rewrite), times of day (which Spark has no type for), …
         return Column(name, pa.string(), declared, as_text=True)
 
     def present(self) -> datetime:
@@ -221,6 +232,13 @@ class SqliteDialect(Dialect):
 
     schemes = ("sqlite",)
 
+    def refuse(self, stream: StreamSpec) -> None:
+        if stream.cursor_zone not in (None, "UTC"):
+            raise ConfigError(
+                f"{stream.id}: SQLite knows no time zones, so `cursor_zone: {stream.cursor_zone}` cannot be obeyed. "
+                "Store timestamps in UTC or with their offset."
+            )
+
     def tables(self) -> list[StreamDescription]:
         listed = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY 1"
         keys = "SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk"
@@ -228,13 +246,13 @@ class SqliteDialect(Dialect):
 
     def columns(self, source: str) -> list[Column]:
         rows = self._ask("SELECT name, upper(type) FROM pragma_table_info(?)", parts_of(source)[-1])
-        return [Column(name, _sqlite_type(declared), declared) for name, declared in rows]
+        return [Column(name, *_sqlite_type(declared)) for name, declared in rows]
 
     def ordered(self, column: Column) -> str:
         if _is_time(column.declared):
             # Text of any offset and precision, as comparable text in UTC.
-            return f"strftime('%Y-%m-%dT%H:%M:%fZ', {self.quoted(column.name)})"
-        return self.quoted(column.name)
+            return f"strftime('%Y-%m-%dT%H:%M:%fZ', t.{self.quoted(column.name)})"
+        return super().ordered(column)
 
     def literal(self, column: Column, value: Any) -> str:
         if _is_time(column.declared):
@@ -255,11 +273,11 @@ class SqliteDialect(Dialect):
         return datetime.fromisoformat(self._ask("SELECT strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')")[0][0])
 
     def fetch(self, sql: str, stream: str) -> pa.Table:
+        connection = self._connected()
         try:
-            with self._connected() as connection:
-                cursor = connection.execute(sql)
-                names = [name for name, *_ in cursor.description]
-                columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
+            cursor = connection.execute(sql)
+            names = [name for name, *_ in cursor.description]
+            columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
         except sqlite3.Error as error:
             raise SourceError(f"{stream}: {self.target} refused the query ({type(error).__name__}).") from None
         finally:
@@ -285,15 +303,17 @@ class SqliteDialect(Dialect):
             raise SourceUnreachable(f"{self.target} cannot be opened. Is it there?") from None
 
 
-def _sqlite_type(declared: str) -> pa.DataType:
-    """SQLite's own rules of affinity."""
+def _sqlite_type(declared: str) -> tuple[pa.DataType, str, bool]:
+    """By SQLite's own rules of affinity: type, declared type, and whether it travels as text."""
     if "INT" in declared:
-        return pa.int64()
+        return pa.int64(), declared, False
     if any(word in declared for word in ("CHAR", "CLOB", "TEXT", "DATE", "TIME")):
-        return pa.string()
+        return pa.string(), declared, False
     if "BLOB" in declared:
-        return pa.binary()
-    return pa.float64() if any(word in declared for word in ("REAL", "FLOA", "DOUB")) else pa.string()
+        return pa.binary(), declared, False
+    if any(word in declared for word in ("REAL", "FLOA", "DOUB")):
+        return pa.float64(), declared, False
+    return pa.string(), declared, True  # numbers of any kind: as text they stay what they are
 
 
 def _is_time(declared: str) -> bool:
@@ -306,6 +326,9 @@ def _is_time(declared: str) -> bool:
 class DuckdbDialect(Dialect):
     schemes = ("duckdb",)
     text_type = "VARCHAR"
+
+    def literal(self, column: Column, value: Any) -> str:
+        return f"unhex('{value.hex()}')" if isinstance(value, bytes) else super().literal(column, value)
 
     def tables(self) -> list[StreamDescription]:
         rows = self._fetched(
@@ -356,7 +379,8 @@ def _plain(type_: pa.DataType) -> pa.DataType:
 
 def _is_odd(type_: pa.DataType) -> bool:
     """Types that Iceberg has no word for."""
-    return any(odd(type_) for odd in (pa.types.is_interval, pa.types.is_dictionary, pa.types.is_unsigned_integer))
+    odd = (pa.types.is_interval, pa.types.is_dictionary, pa.types.is_unsigned_integer, pa.types.is_time)
+    return any(is_odd(type_) for is_odd in odd)
 
 
 # -----------------------------------------------------------------------------------------------------------------------

@@ -34,9 +34,11 @@ class SqlConnector(Connector):
         return self._dialect.tables()
 
     def discover(self, stream: StreamSpec) -> pa.Schema:
+        self._dialect.refuse(stream)
         return pa.schema([pa.field(column.name, column.type) for column in self._columns(stream).values()])
 
     def now(self, stream: StreamSpec) -> Cursor | None:
+        self._dialect.refuse(stream)
         if stream.cursor is None:
             return None
         fields = cursor_fields(stream)
@@ -93,11 +95,19 @@ class SqlConnector(Connector):
                 f"SELECT {shown} FROM {self._table(stream)} WHERE {where} AND {keyed} AND {after} "
                 f"ORDER BY {ordered} LIMIT {page_size}",
             )
-            yield from batches(page, schema, stream)
             if page.num_rows < page_size:
+                yield from batches(page, schema, stream)
                 break
-            seen = [self._dialect.literal(column, page[column.name][-1].as_py()) for column in order]
-            after = f"({ordered}) > ({', '.join(seen)})"
+            # Records that share cursor and key with the last one may go on behind the page: all of them are asked for.
+            last = [page[column.name][-1] for column in order]
+            ties = 1
+            while ties < page.num_rows and [page[column.name][-1 - ties] for column in order] == last:
+                ties += 1
+            yield from batches(page.slice(0, page.num_rows - ties), schema, stream)
+            seen = ", ".join(self._dialect.literal(column, value.as_py()) for column, value in zip(order, last, strict=True))
+            tied = f"SELECT {shown} FROM {self._table(stream)} WHERE {where} AND {keyed} AND ({ordered}) = ({seen})"
+            yield from batches(self._query(stream, tied), schema, stream)
+            after = f"({ordered}) > ({seen})"
         lacking = f"SELECT {shown} FROM {self._table(stream)} WHERE {where} AND NOT ({keyed})"
         yield from batches(self._query(stream, lacking), schema, stream)
 
@@ -186,5 +196,5 @@ def batches(page: pa.Table, schema: pa.Schema, stream: StreamSpec) -> Iterator[p
         return
     try:
         yield pa.record_batch([page[field.name].cast(field.type).combine_chunks() for field in schema], schema=schema)
-    except pa.ArrowInvalid:
+    except pa.ArrowException:
         raise SourceError(f"{stream.id}: a value does not fit the type that the source declares for its field.") from None
