@@ -83,10 +83,10 @@ class Connection(Section):
     @classmethod
     def _app_has_a_pack(cls, app: str) -> str:
         # Imported here: loading the packs is dear, and their room is not one that configuration may lean on.
-        from tidemark.catalog.packs import known_apps
+        from tidemark.catalog.packs import is_known, known_apps
 
-        known = known_apps()
-        if app not in known:
+        if not is_known(app):
+            known = known_apps()
             raise ValueError(f"there is no source pack of this name.{did_you_mean(app, known)} Known: {', '.join(known)}.")
         return app
 

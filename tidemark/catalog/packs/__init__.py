@@ -8,6 +8,7 @@ from tidemark.catalog.packs.base import (
     SourcePack,
     TableFacts,
     TableRef,
+    is_known,
     known_apps,
     pack_for,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "SourcePack",
     "TableFacts",
     "TableRef",
+    "is_known",
     "known_apps",
     "pack_for",
 ]

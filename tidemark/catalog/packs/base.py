@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 from difflib import get_close_matches
-from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -184,7 +183,12 @@ def _load_packs() -> None:
         importlib.import_module(module.name)
 
 
-@cache
+def is_known(app: str) -> bool:
+    """Whether there is a pack for the app. Installed packages are only searched if none of ours is."""
+    _load_packs()
+    return app in SourcePack._by_app or app in known_apps()
+
+
 def known_apps() -> tuple[str, ...]:
     """The apps there is a pack for."""
     _load_packs()
