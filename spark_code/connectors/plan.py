@@ -12,7 +12,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from spark_code.connectors.slices import SliceDone
 from spark_code.connectors.subject import StreamSubject
 from tidemark.connectors.bronze import greatest_cursor
-from tidemark.connectors.contract import Slice, Window
+from tidemark.connectors.contract import CheckpointConnector, Slice, Window
 from tidemark.connectors.cursors import Cursor
 from tidemark.connectors.kinds.sql import cursor_fields
 from tidemark.connectors.place import SYSTEM
@@ -99,7 +99,8 @@ class IngestPlan:
         last = f"""SELECT content_hash FROM {rows} QUALIFY
             row_number() OVER (PARTITION BY key_hash ORDER BY emitted_at DESC, arrival DESC) = 1"""
         with reader.connect() as db:
-            if subject.stream.cursor is None or self.full:
+            files = isinstance(subject.connector, CheckpointConnector)  # of which older ones are there beside newer ones
+            if subject.stream.cursor is None or (self.full and not files):
                 return db.sql(last).to_arrow_table()
             reachable = f"SELECT content_hash FROM {rows} WHERE cursor IS NOT NULL AND {self._reachable(subject.stream)}"
             return db.sql(f"{reachable} UNION ({last} AND cursor IS NULL)").to_arrow_table()

@@ -15,12 +15,11 @@ from spark_code.connectors.plan import IngestPlan, load_plan, resumable_plan, sa
 from spark_code.connectors.slices import QUARANTINE, SliceDone, SliceLander, land_slices
 from spark_code.connectors.subject import StreamSubject
 from tidemark.connectors.bronze import Envelope
-from tidemark.connectors.contract import InputState, OutputState, Window, fixed_window
-from tidemark.connectors.cursors import Cursor
+from tidemark.connectors.contract import CheckpointConnector, InputState, OutputState, Window, fixed_window
 from tidemark.connectors.manifests import refuse_unbuilt
 from tidemark.connectors.place import SYSTEM
 from tidemark.connectors.verification import CheckResult, failed, verify_landing
-from tidemark.control import actor
+from tidemark.control import StreamState, actor
 from tidemark.control.leases import Lease
 from tidemark.errors import ChecksFailed, CursorBackwards, CursorInvalid, PartialRun
 from tidemark.faults import fault_point
@@ -129,16 +128,7 @@ class IngestRun:
                 "that back, or `tidemark stream reset` and read everything."
             )
         resumed = None if full else resumable_plan(subject, state.version if state else None)
-        if resumed is not None:
-            plan = resumed.taken_over(self.run_id)
-        else:
-            committed = None if full or state is None else stream.parse_cursor(state.last_cursor)
-            now = subject.connector.now(stream)
-            window = fixed_window(stream, committed, now)
-            self._not_backwards(window, committed, now)
-            discovered = subject.connector.discover(stream)
-            slices = subject.connector.slices(stream, window, PARALLEL)
-            plan = IngestPlan.made(subject, self.run_id, state, window, slices, discovered, full=full or committed is None)
+        plan = resumed.taken_over(self.run_id) if resumed else self._new_plan(state, full=full or state is None)
         save_plan(subject, plan)
         subject.platform.control.runs.update(
             self.run_id,
@@ -150,6 +140,19 @@ class IngestRun:
         self._plan = plan
         return plan
 
+    def _new_plan(self, state: StreamState | None, *, full: bool) -> IngestPlan:
+        subject, stream, connector = self.subject, self.subject.stream, self.subject.connector
+        if isinstance(connector, CheckpointConnector):
+            slices = connector.pending(stream, state.last_cursor if state and not full else None, PARALLEL)
+            fields = connector.fields(stream, slices)
+            return IngestPlan.made(subject, self.run_id, state, Window(), slices, fields, full=full)
+        committed = None if full or state is None else stream.parse_cursor(state.last_cursor)
+        now = connector.now(stream)
+        window = fixed_window(stream, committed, now)
+        self._not_backwards(window, committed, now)
+        slices = connector.slices(stream, window, PARALLEL)
+        return IngestPlan.made(subject, self.run_id, state, window, slices, connector.discover(stream), full=full)
+
     def input_state(self) -> InputState:
         """What the seed calls the input state of this run."""
         state = self.subject.registry.get(self.subject.manifest.connector, self.subject.stream.id)
@@ -160,6 +163,9 @@ class IngestRun:
     def land(self, plan: IngestPlan) -> StagedLanding:
         """Reads what is missing of the slices and stages their files on the run's branch."""
         subject, stream = self.subject, self.subject.stream
+        if not plan.slices:
+            self._staged = self._stage([])
+            return self._staged
         fields = record_schema(stream, plan.schema, subject.bronze.table)
         envelope = Envelope(stream, fields, self.run_id, self._emitted_at())
         table = subject.bronze.prepared(envelope.bronze)
@@ -249,7 +255,7 @@ class IngestRun:
         self._tidy()
         if value is None or subject.stream.cursor_field is None:
             return None
-        return OutputState(subject.stream.id, subject.stream.cursor_field, str(value), staged.landed)
+        return OutputState(subject.stream.id, subject.stream.cursor_field, value, staged.landed)
 
     def told(self) -> dict[str, int]:
         """The landing in numbers; no value of state among them."""
@@ -270,34 +276,42 @@ class IngestRun:
             )
         return self._plan, self._staged
 
-    def _move_state(self, plan: IngestPlan, snapshot: int | None, files: list[str], reason: str) -> Cursor | None:
-        """The state goes to the greatest cursor that landed. Returns where it is.
-
-        It goes back only with a source that went back, when all of that was read: ahead of its source it would skip what
-        comes next.
-        """
+    def _move_state(self, plan: IngestPlan, snapshot: int | None, files: list[str], reason: str) -> str | None:
+        """Moves the state to where the run got. Returns where it is."""
         subject, stream = self.subject, self.subject.stream
         if stream.cursor_field is None:
             return None
         before = subject.registry.get(subject.manifest.connector, stream.id)
-        known = stream.parse_cursor(before.last_cursor) if before else None
-        landed = plan.greatest_landed(subject, snapshot, files)
-        value = max((each for each in (known, landed) if each is not None), default=None)
-        upper = plan.window(stream).upper
-        if plan.full and known is not None and upper is not None and upper < known:
-            value = upper
-        if value is not None and value != known:
+        value = self._next_value(plan, snapshot, files, before.last_cursor if before else None)
+        if value is not None and (before is None or value != before.last_cursor):
             subject.registry.commit(
                 subject.manifest.connector,
                 stream.id,
                 expected_version=plan.state_version,
                 cursor_field=stream.cursor_field,
-                last_cursor=str(value),
+                last_cursor=value,
                 run_id=self.run_id,
                 actor=actor(),
                 reason=reason,
             )
         return value
+
+    def _next_value(self, plan: IngestPlan, snapshot: int | None, files: list[str], before: str | None) -> str | None:
+        """The greatest cursor that landed, or the connector's own checkpoint.
+
+        A cursor goes back only with a source that went back, when all of that was read: ahead of its source it would
+        skip what comes next.
+        """
+        subject, stream, connector = self.subject, self.subject.stream, self.subject.connector
+        if isinstance(connector, CheckpointConnector):
+            return connector.advanced(stream, None if plan.full else before, plan.slices)
+        known = None if before is None else stream.parse_cursor(before)
+        landed = plan.greatest_landed(subject, snapshot, files)
+        value = max((each for each in (known, landed) if each is not None), default=None)
+        upper = plan.window(stream).upper
+        if plan.full and known is not None and upper is not None and upper < known:
+            value = upper
+        return None if value is None else before if value == known else str(value)
 
     # --- parts of steps ----------------------------------------------------------------------------------------------
 
@@ -324,7 +338,11 @@ class IngestRun:
 
     def _same_schema(self, plan: IngestPlan) -> None:
         """Fields that came while the run was reading would be lost: their records may never be read again."""
-        plan.refuse_another_schema(self.subject.connector.discover(self.subject.stream))
+        connector, stream = self.subject.connector, self.subject.stream
+        if isinstance(connector, CheckpointConnector):
+            plan.refuse_another_schema(connector.fields(stream, plan.slices))
+        else:
+            plan.refuse_another_schema(connector.discover(stream))
 
     def _emitted_at(self) -> datetime:
         return self.subject.platform.clock.now()

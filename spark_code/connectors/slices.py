@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from spark_code.errors import named_errors
 from tidemark.connectors.bronze import Envelope, refuse_null_cursors, without_cursor, without_key
-from tidemark.connectors.contract import Connector, Slice
+from tidemark.connectors.contract import REJECTED, Connector, Slice
 from tidemark.errors import SliceFailed, SourceError, SourceRefused
 from tidemark.faults import fault_point
 from tidemark.store import ObjectStore
@@ -98,12 +98,16 @@ class SliceLander:
         known = Known(self._known_hashes())
         read = 0
         for page in self.connector.read(stream, slice, self.page_size):
+            reason = (page.schema.metadata or {}).get(REJECTED)
+            if reason is not None:
+                rejected.write(quarantined(page["text"].to_pylist(), self.envelope, reason.decode()))
+                continue
             refuse_null_cursors(page, stream)
             if stream.null_cursor == "exclude":
                 page = page.filter(pc.invert(without_cursor(page, stream)))
             lacking = without_key(page, stream)
             if pc.any(lacking).as_py():
-                rejected.write(quarantined(page.filter(lacking), self.envelope, "a part of the key is missing"))
+                rejected.write(quarantined(as_texts(page.filter(lacking)), self.envelope, "a part of the key is missing"))
                 page = page.filter(pc.invert(lacking))
             rows = self.envelope.landed(page, first=(slice.number << 40) + read)
             read += page.num_rows
@@ -192,8 +196,11 @@ QUARANTINE = pa.schema(
 )
 
 
-def quarantined(records: pa.RecordBatch, envelope: Envelope, reason: str) -> pa.RecordBatch:
-    texts = [json.dumps(row, default=str, ensure_ascii=False) for row in records.to_pylist()]
+def as_texts(records: pa.RecordBatch) -> list[str]:
+    return [json.dumps(row, default=str, ensure_ascii=False) for row in records.to_pylist()]
+
+
+def quarantined(texts: list[str], envelope: Envelope, reason: str) -> pa.RecordBatch:
     return pa.record_batch(
         [
             pa.repeat(pa.scalar(envelope.stream.id), len(texts)),

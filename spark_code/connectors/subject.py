@@ -5,12 +5,13 @@ from functools import cached_property
 
 from spark_code.connectors.bronze import BronzeTable
 from spark_code.platform import Platform
-from tidemark.connectors.contract import Connector
+from tidemark.connectors.contract import CheckpointConnector, Connector
 from tidemark.connectors.manifest import Manifest
 from tidemark.connectors.place import StreamPlace
 from tidemark.connectors.registry import connector_for
 from tidemark.connectors.stream import StreamSpec
 from tidemark.control import StateRegistry
+from tidemark.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -20,11 +21,22 @@ class StreamSubject:
     platform: Platform
     tenant: str
     manifest: Manifest
-    stream: StreamSpec
+    described: StreamSpec
+
+    @cached_property
+    def stream(self) -> StreamSpec:
+        """The stream as it is read: a connector with checkpoints brings the cursor itself."""
+        if not isinstance(self.connector, CheckpointConnector):
+            return self.described
+        if self.described.cursor is not None:
+            kind = self.manifest.kind
+            raise ConfigError(f"{self.described.id}: the kind '{kind}' keeps its own progress. Leave `cursor` out.")
+        own = {"cursor": self.connector.checkpoint_field, "cursor_type": "text"}
+        return self.described.model_copy(update=own)
 
     @property
     def place(self) -> StreamPlace:
-        return StreamPlace(self.tenant, self.manifest.connector, self.stream.id)
+        return StreamPlace(self.tenant, self.manifest.connector, self.described.id)
 
     @property
     def name(self) -> str:

@@ -132,18 +132,19 @@ def test_ctrl_c_ends_a_run_cleanly(shell: Shell) -> None:
 
 @pytest.mark.fault
 def test_streams_at_the_shell(shell: Shell) -> None:
-    shell.source.execute(
+    source = SqliteSource(shell.folder / "orders.db")
+    source.execute(
         "CREATE TABLE orders (id INTEGER PRIMARY KEY, changed DATETIME)",
         "INSERT INTO orders VALUES (1, '2026-01-01T10:00:00Z'), (2, '2026-01-02T10:00:00Z')",
     )
     orders = {"id": "shop.orders", "key": ["id"], "cursor": "changed"}
-    manifest = {"connector": "shop", "kind": "sql", "settings": {"url": shell.source.url}, "streams": [orders]}
+    manifest = {"connector": "shop", "kind": "sql", "settings": {"url": source.url}, "streams": [orders]}
     (shell.folder / "shop.connector.yaml").write_text(yaml.safe_dump(manifest))
     shell.write(connectors=["*.connector.yaml"], tenants=["t1", "t2"])
     name = "t1/shop/shop.orders"
     (first,) = shell.json("ingest", "t1/shop")
     assert (first["status"], first["mode"], first["landed"]) == ("published", "full", 2)
-    shell.source.execute("INSERT INTO orders VALUES (3, '2026-01-03T10:00:00Z')")
+    source.execute("INSERT INTO orders VALUES (3, '2026-01-03T10:00:00Z')")
     second = shell.json("ingest", name)
     assert (second["mode"], second["landed"], second["duplicates"]) == ("incremental", 1, 1)
     assert shell.json("stream", "show", name)["last_cursor"] == "2026-01-03T10:00:00Z"

@@ -5,7 +5,7 @@ it into slices that are read in parallel, lands the pages, and moves the mark la
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +15,19 @@ from tidemark.connectors.stream import DEFAULT_PAGE, StreamSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Connector", "InputState", "OutputState", "Slice", "StreamDescription", "StreamSpec", "Window", "fixed_window"]
+__all__ = [
+    "REJECTED",
+    "CheckpointConnector",
+    "Connector",
+    "InputState",
+    "OutputState",
+    "Slice",
+    "StreamDescription",
+    "StreamSpec",
+    "Window",
+    "fixed_window",
+    "rejected",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,3 +235,45 @@ class Connector(ABC):
     @abstractmethod
     def close(self) -> None:
         """Lets go of what was opened. Harmless when nothing was, and a second time."""
+
+
+class CheckpointConnector(Connector):
+    """Reads a source whose progress is no value of a field, such as files: its state is a text of its own.
+
+    Every record carries in `checkpoint_field` where it is from, which is its cursor.
+    """
+
+    checkpoint_field: ClassVar[str]
+
+    @abstractmethod
+    def pending(self, stream: StreamSpec, checkpoint: str | None, parallel: int) -> list[Slice]:
+        """What is to be read after a checkpoint, or all there is without one; in the order that later ones win."""
+
+    @abstractmethod
+    def advanced(self, stream: StreamSpec, checkpoint: str | None, slices: Iterable[Slice]) -> str:
+        """The checkpoint once these slices, which were pending after the last, have landed."""
+
+    @abstractmethod
+    def fields(self, stream: StreamSpec, slices: Iterable[Slice]) -> "pa.Schema":
+        """The fields of what is in these slices. Every page of theirs has the same ones."""
+
+    def now(self, stream: StreamSpec) -> None:
+        del stream
+
+    def count(self, stream: StreamSpec, window: Window) -> None:
+        del stream, window
+
+    def slices(self, stream: StreamSpec, window: Window, parallel: int) -> list[Slice]:
+        del window
+        return self.pending(stream, None, parallel)
+
+
+REJECTED = b"tidemark.rejected"
+
+
+def rejected(texts: list[str], reason: str) -> "pa.RecordBatch":
+    """A page of what could not be read as records: it goes to the quarantine with the reason."""
+    import pyarrow as pa
+
+    schema = pa.schema([("text", pa.string())], metadata={REJECTED: reason.encode()})
+    return pa.record_batch([pa.array(texts, pa.string())], schema=schema)

@@ -1,0 +1,325 @@
+"""Files in a folder or below an S3 prefix: CSV, JSON lines and Parquet, plain, gzip or zstd.
+
+Progress is the set of files that were read, each by path, size, time and content. A file that becomes visible late, with an
+earlier time than others, is found like any other; a file that is replaced is read again.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.fs
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from tidemark.connectors.contract import CheckpointConnector, Slice, StreamDescription, rejected
+from tidemark.connectors.stream import StreamSpec
+from tidemark.errors import ConfigError, SchemaRefused, SourceError, SourceUnreachable
+
+SETTINGS = {"path", "pattern", "format", "endpoint", "region"}
+FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+PACKED = {".gz": "gzip", ".zst": "zstd"}
+BLOCK = 8 * 1024 * 1024
+SLICE_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file as it was listed; `sha256` is known once it was read."""
+
+    path: str
+    size: int
+    modified: int
+    sha256: str = ""
+
+    @property
+    def checkpoint(self) -> str:
+        return f"{self.path}#sha256={self.sha256}"
+
+
+class FilesConnector(CheckpointConnector):
+    """Settings: `path`, a folder or s3://bucket/prefix; `pattern`, such as *.csv.gz; `format`, unless the names tell it."""
+
+    kind = "files"
+    checkpoint_field = "_file_checkpoint"
+    default_page = 50_000
+
+    def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, str]) -> None:
+        super().__init__(settings, credentials)
+        unknown = sorted(self.settings.keys() - SETTINGS)
+        if unknown or not isinstance(self.settings.get("path"), str):
+            what = f"unknown: {', '.join(unknown)}" if unknown else "`path` is missing"
+            raise ConfigError(f"settings of a files connector: {what}. It has: {', '.join(sorted(SETTINGS))}.")
+        if self.settings.get("format", "csv") not in FORMATS.values():
+            raise ConfigError("settings of a files connector: format must be one of csv, jsonl, parquet.")
+
+    # --- the contract ------------------------------------------------------------------------------------------------
+
+    def streams(self) -> list[StreamDescription]:
+        return [StreamDescription(file.path) for file in self._listed("")]
+
+    def discover(self, stream: StreamSpec) -> pa.Schema:
+        return self._fields(stream, self._listed(stream.source))
+
+    def fields(self, stream: StreamSpec, slices: Iterable[Slice]) -> pa.Schema:
+        return self._fields(stream, [file for each in slices for file in files_of(each)])
+
+    def pending(self, stream: StreamSpec, checkpoint: str | None, parallel: int) -> list[Slice]:
+        del parallel  # a slice is as many files as are worth a task
+        seen = {file.path: file for file in read_checkpoint(checkpoint)}
+        new = []
+        for file in self._listed(stream.source):
+            before = seen.get(file.path)
+            if before is not None and (before.size, before.modified) == (file.size, file.modified):
+                continue
+            read = self._hashed(file, stream)
+            if before is None or before.sha256 != read.sha256:
+                new.append(read)
+        return [
+            Slice(number, detail={"files": [astuple(file) for file in group]}) for number, group in enumerate(grouped(new))
+        ]
+
+    def advanced(self, stream: StreamSpec, checkpoint: str | None, slices: Iterable[Slice]) -> str:
+        """What was seen before and is still there, and what was read now."""
+        there = {file.path for file in self._listed(stream.source)}
+        seen = {file.path: file for file in read_checkpoint(checkpoint) if file.path in there}
+        seen |= {file.path: file for each in slices for file in files_of(each)}
+        return json.dumps([astuple(file) for _, file in sorted(seen.items())], separators=(",", ":"))
+
+    def read(self, stream: StreamSpec, slice: Slice, page_size: int) -> Iterator[pa.RecordBatch]:
+        schema = self.fields(stream, [slice])
+        for file in files_of(slice):
+            if self._hashed(file, stream).sha256 != file.sha256:
+                raise SourceError(f"{stream.id}: {file.path} was replaced while it was read. Run again.")
+            for records in self._records(file, stream, schema, page_size):
+                for start in range(0, records.num_rows, page_size):
+                    yield records.slice(start, page_size)
+
+    def close(self) -> None:
+        """Every file is closed when it was read."""
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> tuple[pa.fs.FileSystem, str]:
+        path = self.settings["path"]
+        if not path.startswith("s3://"):
+            return pa.fs.LocalFileSystem(), path.removeprefix("file://").rstrip("/")
+        options = {
+            "access_key": self.credentials.get("access_key"),
+            "secret_key": self.credentials.get("secret_key"),
+            "endpoint_override": self.settings.get("endpoint"),
+            "region": self.settings.get("region"),
+        }
+        return pa.fs.S3FileSystem(**{key: value for key, value in options.items() if value}), path.removeprefix(
+            "s3://"
+        ).rstrip("/")
+
+    def _listed(self, source: str) -> list[File]:
+        """The files that fit the pattern, in the order they came into being."""
+        system, root = self._opened()
+        folder = f"{root}/{source}".rstrip("/") if source else root
+        try:
+            found = system.get_file_info(pa.fs.FileSelector(folder, recursive=True))
+        except FileNotFoundError:
+            raise SourceUnreachable(f"{self.settings['path']}: there is no such folder.") from None
+        except OSError as error:
+            raise SourceUnreachable(f"{self.settings['path']} cannot be listed ({type(error).__name__}).") from None
+        pattern = self.settings.get("pattern", "*")
+        files = [
+            File(each.path.removeprefix(f"{root}/"), each.size, each.mtime_ns or 0)
+            for each in found
+            if each.type == pa.fs.FileType.File
+            and fnmatchcase(each.base_name, pattern)
+            and not each.base_name.startswith(".")
+        ]
+        return sorted(files, key=lambda file: (file.modified, file.path))
+
+    def _stream(self, file: File) -> pa.NativeFile:
+        system, root = self._opened()
+        return system.open_input_file(f"{root}/{file.path}")
+
+    def _hashed(self, file: File, stream: StreamSpec) -> File:
+        digest = hashlib.sha256()
+        try:
+            with self._stream(file) as opened:
+                while block := opened.read(BLOCK):
+                    digest.update(block)
+        except OSError as error:
+            raise SourceError(f"{stream.id}: {file.path} cannot be read ({type(error).__name__}).") from None
+        return File(file.path, file.size, file.modified, digest.hexdigest())
+
+    def _format(self, file: File) -> str:
+        name = file.path.lower()
+        for ending in PACKED:
+            name = name.removesuffix(ending)
+        found = self.settings.get("format") or next((form for end, form in FORMATS.items() if name.endswith(end)), None)
+        if found is None:
+            raise ConfigError(f"{file.path}: its name does not tell its format. Set `format` to csv, jsonl or parquet.")
+        return str(found)
+
+    def _unpacked(self, file: File) -> Any:
+        packing = next((how for ending, how in PACKED.items() if file.path.lower().endswith(ending)), None)
+        opened = self._stream(file)
+        return pa.CompressedInputStream(opened, packing) if packing else opened
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def _fields(self, stream: StreamSpec, files: Iterable[File]) -> pa.Schema:
+        """The fields of all these files together."""
+        found = []
+        for file in files:
+            try:
+                found.append(self._fields_of(file))
+            except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
+                raise self._broken(file, stream, error) from None
+        try:
+            unified = pa.unify_schemas(found, promote_options="permissive") if found else pa.schema([])
+        except pa.ArrowException:
+            raise SchemaRefused(f"{stream.id}: a field has types in these files that do not go together.") from None
+        return pa.schema([*(plain(field) for field in unified), (self.checkpoint_field, pa.string())])
+
+    def _fields_of(self, file: File) -> pa.Schema:
+        form = self._format(file)
+        if form == "parquet":
+            with self._stream(file) as opened:
+                return pq.read_schema(opened).remove_metadata()
+        if form == "csv":
+            options = {"convert_options": AS_TEXT, "parse_options": lenient([])}
+            with self._unpacked(file) as text, pa.csv.open_csv(text, **options) as reader:
+                return pa.schema([(name, pa.string()) for name in reader.schema.names])
+        with self._unpacked(file) as text:
+            parsed = [parsed_lines(block, None)[0].schema for block in line_blocks(text)]
+        return pa.unify_schemas(parsed, promote_options="permissive") if parsed else pa.schema([])
+
+    def _records(self, file: File, stream: StreamSpec, schema: pa.Schema, page_size: int) -> Iterator[pa.RecordBatch]:
+        form, own = self._format(file), schema.remove(schema.get_field_index(self.checkpoint_field))
+        try:
+            if form == "parquet":
+                with self._stream(file) as opened:
+                    for batch in pq.ParquetFile(opened).iter_batches(batch_size=page_size):
+                        yield self._shaped(batch, schema, file)
+            elif form == "csv":
+                yield from self._csv(file, schema)
+            else:
+                with self._unpacked(file) as text:
+                    for block in line_blocks(text):
+                        records, broken = parsed_lines(block, own)
+                        for batch in records.to_batches():
+                            yield self._shaped(batch, schema, file)
+                        if broken:
+                            yield rejected(broken, f"a line of {file.path} is no JSON object of the fields' types")
+        except (pa.ArrowException, OSError, EOFError) as error:
+            raise self._broken(file, stream, error) from None
+
+    def _csv(self, file: File, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        broken: list[str] = []
+        options = {"convert_options": AS_TEXT, "parse_options": lenient(broken)}
+        with self._unpacked(file) as text, pa.csv.open_csv(text, **options) as reader:
+            for batch in reader:
+                yield self._shaped(batch, schema, file)
+        if broken:
+            yield rejected(broken, f"a line of {file.path} has not as many fields as its first")
+
+    def _shaped(self, batch: pa.RecordBatch, schema: pa.Schema, file: File) -> pa.RecordBatch:
+        """The records with all fields of the schema, and with the file they are from."""
+        columns = [
+            pa.repeat(pa.scalar(file.checkpoint), batch.num_rows)
+            if field.name == self.checkpoint_field
+            else batch[field.name].cast(field.type)
+            if field.name in batch.schema.names
+            else pa.nulls(batch.num_rows, field.type)
+            for field in schema
+        ]
+        return pa.record_batch(columns, schema=schema)
+
+    def _broken(self, file: File, stream: StreamSpec, error: BaseException) -> SourceError:
+        return SourceError(f"{stream.id}: {file.path} is damaged or no {self._format(file)} ({type(error).__name__}).")
+
+
+# Unquoted nothing is NULL; "" is text without letters.
+AS_TEXT = pa.csv.ConvertOptions(
+    strings_can_be_null=True, null_values=[""], quoted_strings_can_be_null=False, default_column_type=pa.string()
+)
+
+
+def lenient(broken: list[str]) -> pa.csv.ParseOptions:
+    def note(row: Any) -> str:
+        broken.append(row.text or "")
+        return "skip"
+
+    return pa.csv.ParseOptions(invalid_row_handler=note, newlines_in_values=True)
+
+
+def line_blocks(text: Any) -> Iterator[bytes]:
+    """Whole lines, some megabytes at a time."""
+    rest = b""
+    while block := text.read(BLOCK):
+        rest += block
+        cut = rest.rfind(b"\n") + 1
+        if cut:
+            yield rest[:cut]
+            rest = rest[cut:]
+    if rest.strip():
+        yield rest + b"\n"
+
+
+def parsed_lines(block: bytes, schema: pa.Schema | None) -> tuple[pa.Table, list[str]]:
+    """The objects of some lines, and the lines that are none."""
+    how = pa.json.ReadOptions(block_size=max(len(block), 1))
+    words = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore" if schema else "infer")
+    try:
+        return pa.json.read_json(pa.py_buffer(block), how, words), []
+    except pa.ArrowInvalid:
+        good: list[bytes] = []
+        broken: list[bytes] = []
+        for line in block.splitlines():
+            try:
+                is_object = isinstance(orjson.loads(line), dict) if line.strip() else None
+                if is_object and schema is not None:
+                    pa.json.read_json(pa.py_buffer(line), how, words)
+            except (orjson.JSONDecodeError, pa.ArrowInvalid):
+                is_object = False
+            if is_object is not None:
+                (good if is_object else broken).append(line)
+        if not good:
+            empty = schema if schema is not None else pa.schema([])
+            return empty.empty_table(), [line.decode(errors="replace") for line in broken]
+        table = pa.json.read_json(pa.py_buffer(b"\n".join(good)), how, words)
+        return table, [line.decode(errors="replace") for line in broken]
+
+
+def plain(field: pa.Field) -> pa.Field:
+    """Types that Iceberg has a word for."""
+    if pa.types.is_null(field.type):
+        return pa.field(field.name, pa.string())
+    if pa.types.is_timestamp(field.type):
+        return pa.field(field.name, pa.timestamp("us", tz="UTC") if field.type.tz else pa.timestamp("us"))
+    if pa.types.is_dictionary(field.type):
+        return pa.field(field.name, field.type.value_type)
+    return pa.field(field.name, field.type)
+
+
+def files_of(slice: Slice) -> list[File]:
+    return [File(*each) for each in slice.detail["files"]]
+
+
+def read_checkpoint(text: str | None) -> list[File]:
+    return [File(*each) for each in json.loads(text)] if text else []
+
+
+def grouped(files: Iterable[File]) -> Iterator[list[File]]:
+    """In their order, as many as are worth a task."""
+    waiting: list[File] = []
+    for file in files:
+        if waiting and sum(each.size for each in waiting) + file.size > SLICE_BYTES:
+            yield waiting
+            waiting = []
+        waiting.append(file)
+    if waiting:
+        yield waiting
