@@ -65,8 +65,9 @@ def next_migration(url: str) -> list[str]:
 
 
 def bring_up_to_date(config: Config, instance: DagsterInstance) -> None:
-    from platform_assets.catalog.commands import Progress, print_run
+    from platform_assets.catalog.commands import print_run
     from platform_assets.catalog.launch import launch
+    from tidemark.cli.running import Progress
 
     with Progress("shop"):
         record = launch(config, instance, "shop", full=False, allow_removals=False)

@@ -6,15 +6,13 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import typer
-from rich.live import Live
-from rich.table import Table
 
 from tidemark.cli.app import AsJson, ConfigFile
-from tidemark.cli.output import console, messages, print_facts, print_json, print_table
+from tidemark.cli.output import console, print_facts, print_json, print_table
+from tidemark.cli.running import one_by_one
 from tidemark.config import load_config
 from tidemark.control import RunRecord
-from tidemark.errors import StateError, TidemarkError, UsageError
-from tidemark.progress import listening
+from tidemark.errors import StateError, UsageError
 
 ConnectionName = Annotated[str, typer.Argument(metavar="CONNECTION", help="A connection of the configuration.")]
 LABELS = ("CREATED", "UPDATED", "BACKFILL", "NO CHANGE", "REMOVED", "UNKNOWN")
@@ -63,58 +61,16 @@ def run(
     from platform_assets.catalog.launch import launch
     from platform_assets.instance import open_instance
 
-    results, errors = [], []
     with open_instance(loaded) as instance:
-        for name in connections:
-            try:
-                with Progress(name):
-                    record = launch(loaded, instance, name, full=full, allow_removals=allow_removals)
-                results.append(shown_run(record))
-                if not as_json:
-                    print_run(name, record)
-            except TidemarkError as error:
-                if len(connections) == 1:
-                    raise
-                # The others still run; the first error decides how the command ends.
-                messages.print(f"{type(error).__name__}: {error}", style="red", markup=False, soft_wrap=True)
-                errors.append(error)
+        done = one_by_one(
+            connections,
+            lambda name: launch(loaded, instance, name, full=full, allow_removals=allow_removals),
+            None if as_json else print_run,
+        )
     if as_json:
-        print_json(results if len(connections) > 1 else results[0])
-    if errors:
-        raise typer.Exit(errors[0].exit_code)
-
-
-class Progress:
-    """The steps of a run as they come and go; plain lines where nobody watches."""
-
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._steps: dict[str, float | None] = {}
-        self._live = Live(console=messages, refresh_per_second=8, transient=True)
-        self._listening = listening(self._on_step)
-
-    def __enter__(self) -> None:
-        self._listening.__enter__()
-        if messages.is_terminal:
-            self._live.start()
-
-    def __exit__(self, *exc: Any) -> None:
-        self._listening.__exit__(None, None, None)
-        if messages.is_terminal:
-            self._live.stop()
-
-    def _on_step(self, step: str, seconds: float | None) -> None:
-        self._steps[step] = seconds
-        if messages.is_terminal:
-            self._live.update(self._table())
-        elif seconds is None:
-            messages.print(f"{self._title}: {step} …", highlight=False)
-
-    def _table(self) -> Table:
-        table = Table.grid(padding=(0, 2))
-        for step, seconds in self._steps.items():
-            table.add_row("…" if seconds is None else "✓", step, "" if seconds is None else f"{seconds:.1f} s")
-        return table
+        shown = [shown_run(record) for record in done.results]
+        print_json(shown if len(connections) > 1 else shown[0])
+    done.end()
 
 
 def shown_run(record: RunRecord) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from platform_assets.catalog.commands import Progress
 from tidemark.cli.app import AsJson, ConfigFile
 from tidemark.cli.output import messages, print_facts, print_json, print_table
+from tidemark.cli.running import one_by_one
 from tidemark.config import load_config
 from tidemark.control import ControlDatabase, RunRecord, StateRegistry, actor
-from tidemark.errors import TidemarkError, UsageError
+from tidemark.errors import UsageError
 
 Name = Annotated[str, typer.Argument(metavar="TENANT/CONNECTOR/STREAM", help="A stream of a tenant.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; it stays in the history of the stream.")]
@@ -47,25 +47,16 @@ def ingest(
     from platform_assets.connectors.launch import launch
     from platform_assets.instance import open_instance
 
-    results, errors = [], []
     with open_instance(loaded) as instance:
-        for stream in streams:
-            try:
-                with Progress(stream.id):
-                    record = launch(instance, tenant, connector, stream.id, full=full)
-                results.append(shown(stream.id, record))
-            except TidemarkError as error:
-                if len(streams) == 1:
-                    raise
-                # The others still run; the first error decides how the command ends.
-                messages.print(f"{type(error).__name__}: {error}", style="red", markup=False, soft_wrap=True)
-                errors.append(error)
+        done = one_by_one(
+            [stream.id for stream in streams],
+            lambda stream: shown(stream, launch(instance, tenant, connector, stream, full=full)),
+        )
     if as_json:
-        print_json(results[0] if rest else results)
-    elif results:
-        print_table(name, list(results[0]), [list(result.values()) for result in results])
-    if errors:
-        raise typer.Exit(errors[0].exit_code)
+        print_json(done.results[0] if rest else done.results)
+    elif done.results:
+        print_table(name, list(done.results[0]), [list(result.values()) for result in done.results])
+    done.end()
 
 
 def shown(stream: str, record: RunRecord) -> dict[str, Any]:

@@ -1,8 +1,5 @@
 """One run of one connection, step by step: list → read → stage → diff → verify → publish, and the marker last."""
 
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +13,7 @@ from spark_code.catalog.recovery import Recovery
 from spark_code.catalog.state import StagedState, StateMerge
 from spark_code.catalog.subject import CatalogSubject
 from spark_code.parts import Extraction, Parts
+from spark_code.run import RunFrame
 from tidemark.catalog.checks import Evidence, Verification
 from tidemark.catalog.diff_check import diff_agrees_with_state
 from tidemark.catalog.labels import guard_removals
@@ -27,55 +25,33 @@ from tidemark.catalog.plan import RunPlan, fresh, labelled_units, unit_counts, u
 from tidemark.catalog.published import SYSTEM, published_units
 from tidemark.catalog.rows import CARRIED, FRESH, Kind, Label
 from tidemark.checks import CheckResult, failed
-from tidemark.control.leases import Lease
 from tidemark.errors import ChecksFailed, PartialRun
 from tidemark.faults import fault_point
-from tidemark.progress import report
 
 UNIT_KINDS = (Kind.DATABASE, Kind.SCHEMA, Kind.TABLE)
 
 
-class CatalogRun:
-    """A run holds its connection's lease from `begin` to `end`; whatever happens in between, `end` is called."""
+class CatalogRun(RunFrame):
+    """One run of one connection."""
 
     def __init__(self, subject: CatalogSubject, run_id: str) -> None:
+        super().__init__(run_id)
         self.subject = subject
-        self.run_id = run_id
-        self.seconds: dict[str, float] = {}
-        self._held = ExitStack()
-        self._lease: Lease | None = None
-        self._error: BaseException | None = None
         self._published = False
 
     # --- the frame of a run ------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Takes the lease, puts right what a killed run left behind, and enters the run into the ledger."""
-        subject = self.subject
-        self._lease = self._held.enter_context(subject.control.leases.hold(subject.mark, self.run_id))
-        try:
-            fault_point("run.after_lease")
-            Recovery(subject).recover(self.run_id)
-            fault_point("run.after_recovery")
-            subject.control.runs.begin(SYSTEM, subject.name, self.run_id, {"connection": subject.connection.name})
-            fault_point("run.after_begin")
-        except BaseException:
-            self._held.close()
-            raise
+        self._hold(self.subject.control.leases, self.subject.mark, self._prepare)
 
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Times a step and remembers its error, so that the ledger can name it."""
-        started = time.monotonic()
-        report(name)
-        try:
-            yield
-        except BaseException as error:
-            self._error = error
-            raise
-        finally:
-            self.seconds[name] = round(self.seconds.get(name, 0) + time.monotonic() - started, 3)
-            report(name, self.seconds[name])
+    def _prepare(self) -> None:
+        subject = self.subject
+        fault_point("run.after_lease")
+        Recovery(subject).recover(self.run_id)
+        fault_point("run.after_recovery")
+        subject.control.runs.begin(SYSTEM, subject.name, self.run_id, {"connection": subject.connection.name})
+        fault_point("run.after_begin")
 
     def end(self) -> None:
         """Gives the lease back. A run that did not publish leaves nothing but, if a check failed, its stage."""
@@ -152,13 +128,12 @@ class CatalogRun:
             results = verification.results()
         finally:
             verification.close()
-        self._note(results)
-        return results
+        return self._judged(results)
 
     def verify_diff(self, staged: StagedState) -> CheckResult:
         root = self.subject.layout.diff(self.run_id)
         result = diff_agrees_with_state(self._evidence(staged), self.subject.store, root)
-        self._note([result])
+        self._judged([result])
         return result
 
     def _evidence(self, staged: StagedState, *, whole: bool = False) -> Evidence:
@@ -202,15 +177,10 @@ class CatalogRun:
         Recovery(self.subject).tidy(self.run_id)
         return detail
 
-    def _note(self, results: list[CheckResult]) -> None:
-        """A failed check stops the Dagster run without an exception of ours: the ledger names it all the same."""
-        wrong = failed(results)
-        if wrong:
-            told = "; ".join(f"{result.name}: {result.summary}" for result in wrong)
-            self._error = ChecksFailed(
-                f"{self.plan.connection}: nothing was published and the marker did not move. {told}. "
-                f"`tidemark diff {self.plan.connection} --staged {self.run_id}` shows the stage."
-            )
+    def _judged(self, results: list[CheckResult]) -> list[CheckResult]:
+        name = self.plan.connection
+        self._note(results, name, f"`tidemark diff {name} --staged {self.run_id}` shows the stage.")
+        return results
 
     def _move_marker(self, snapshot: int) -> None:
         plan = self.plan
@@ -232,11 +202,6 @@ class CatalogRun:
             "unlisted": plan.unlisted,
             "seconds": self.seconds,
         }
-
-    def _confirm(self) -> None:
-        if self._lease is None:
-            raise PartialRun(f"{self.subject.connection.name}: run {self.run_id} has not begun.")
-        self._lease.confirm()
 
 
 def table_ref(qualified_name: str, object_id: str) -> TableRef:

@@ -75,8 +75,7 @@ class BronzeTable:
 
 def record_schema(stream: StreamSpec, discovered: pa.Schema, existing: Table | None) -> dict[str, pa.Field]:
     """Each field of the source with the name and type it lands under. A type that changed gets a column of its own."""
-    cursor = (stream.cursor,) if isinstance(stream.cursor, str) else stream.cursor or ()
-    needed = {*stream.key, *cursor}
+    needed = {*stream.key, *stream.cursor_fields}
     lacking = sorted(needed - set(discovered.names))
     if lacking:
         raise SchemaRefused(

@@ -14,7 +14,6 @@ from spark_code.connectors.subject import StreamSubject
 from tidemark.connectors.bronze import greatest_cursor
 from tidemark.connectors.contract import CheckpointConnector, Slice, Window
 from tidemark.connectors.cursors import Cursor
-from tidemark.connectors.kinds.sql import cursor_fields
 from tidemark.connectors.place import SYSTEM
 from tidemark.connectors.stream import StreamSpec
 from tidemark.control import StreamState
@@ -57,7 +56,6 @@ class IngestPlan:
         full: bool,
     ) -> "IngestPlan":
         stream = subject.stream
-        explicit = "page_size" in stream.model_fields_set
         return cls(
             run_id=run_id,
             state_version=state.version if state else None,
@@ -66,7 +64,7 @@ class IngestPlan:
             upper=None if window.upper is None else str(window.upper),
             closed=window.closed,
             slices=tuple(slices),
-            page_size=stream.page_size if explicit else subject.connector.default_page,
+            page_size=subject.connector.page_size(stream),
             spec=stream.model_dump_json(),
             schema_bytes=b64encode(discovered.serialize()).decode(),
             done=f"{subject.place.run(run_id)}/slices",
@@ -108,7 +106,7 @@ class IngestPlan:
     def _reachable(self, stream: StreamSpec) -> str:
         """Rows that the window reaches. Where their text does not sort as they do, all of them."""
         types = {each.name: each.type for each in self.schema}
-        fields = cursor_fields(stream)
+        fields = stream.cursor_fields
         if self.lower is None or len(fields) > 1:
             return "true"
         lower = stream.parse_cursor(self.lower)
@@ -121,7 +119,8 @@ class IngestPlan:
         """The greatest cursor in the files that were landed, compared as what it means."""
         if snapshot is None:
             return None
-        fields, stream = cursor_fields(subject.stream), subject.stream
+        stream = subject.stream
+        fields = stream.cursor_fields
         io_ = PyArrowFileIO(subject.platform.lake_settings.for_python())
         greatest: Cursor | None = None
         for path in files:

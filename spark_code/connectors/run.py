@@ -1,10 +1,6 @@
 """One run of one stream: window → slices → land → verify → publish, and the state last."""
 
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -14,17 +10,16 @@ from spark_code.connectors.bronze import record_schema
 from spark_code.connectors.plan import IngestPlan, load_plan, resumable_plan, save_plan
 from spark_code.connectors.slices import QUARANTINE, SliceDone, SliceLander, land_slices
 from spark_code.connectors.subject import StreamSubject
+from spark_code.run import RunFrame
 from tidemark.connectors.bronze import Envelope
-from tidemark.connectors.contract import CheckpointConnector, InputState, OutputState, Window, fixed_window
+from tidemark.connectors.contract import CheckpointConnector, OutputState, Window, fixed_window
 from tidemark.connectors.manifests import refuse_unbuilt
 from tidemark.connectors.place import SYSTEM
 from tidemark.connectors.verification import CheckResult, failed, verify_landing
 from tidemark.control import StreamState, actor
-from tidemark.control.leases import Lease
-from tidemark.errors import ChecksFailed, CursorBackwards, CursorInvalid, PartialRun
+from tidemark.errors import CursorBackwards, CursorInvalid, PartialRun
 from tidemark.faults import fault_point
 from tidemark.lake import RUN_ID, plain_path
-from tidemark.progress import report
 
 PARALLEL = 2
 
@@ -33,7 +28,6 @@ PARALLEL = 2
 class StagedLanding:
     """What waits on the run's branch. `snapshot` is None when nothing new was read: there is nothing to publish."""
 
-    run_id: str
     base: int | None
     snapshot: int | None
     slices: tuple[SliceDone, ...]
@@ -47,16 +41,12 @@ class StagedLanding:
         return sum(each.landed for each in self.slices)
 
 
-class IngestRun:
-    """A run holds its stream's lease from `begin` to `end`; whatever happens in between, `end` is called."""
+class IngestRun(RunFrame):
+    """One run of one stream."""
 
     def __init__(self, subject: StreamSubject, run_id: str) -> None:
+        super().__init__(run_id)
         self.subject = subject
-        self.run_id = run_id
-        self.seconds: dict[str, float] = {}
-        self._held = ExitStack()
-        self._lease: Lease | None = None
-        self._error: BaseException | None = None
         self._plan: IngestPlan | None = None
         self._staged: StagedLanding | None = None
 
@@ -64,17 +54,15 @@ class IngestRun:
 
     def begin(self) -> None:
         """Takes the lease, closes what killed runs left open, and enters the run into the ledger."""
-        control, place = self.subject.platform.control, self.subject.place
-        self._lease = self._held.enter_context(control.leases.hold(place.lease, self.run_id))
-        try:
-            control.runs.abandon_running(SYSTEM, place.subject, self.run_id)
-            self._discard_branches()
-            self._finish_published()
-            control.runs.begin(SYSTEM, place.subject, self.run_id, {"tenant": place.tenant, "stream": place.stream})
-            fault_point("ingest.after_begin")
-        except BaseException:
-            self._held.close()
-            raise
+        self._hold(self.subject.platform.control.leases, self.subject.place.lease, self._prepare)
+
+    def _prepare(self) -> None:
+        runs, place = self.subject.platform.control.runs, self.subject.place
+        runs.abandon_running(SYSTEM, place.subject, self.run_id)
+        self._discard_branches()
+        self._finish_published()
+        runs.begin(SYSTEM, place.subject, self.run_id, {"tenant": place.tenant, "stream": place.stream})
+        fault_point("ingest.after_begin")
 
     def _finish_published(self) -> None:
         """Moves the state for a run that was stopped after it had published: readers have seen what it landed."""
@@ -89,20 +77,6 @@ class IngestRun:
             return
         files = [path for done in plan.finished(subject.platform.store).values() for path in done.files]
         self._move_state(plan, published.snapshot_id, files, f"finished for run {run_id}")
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Times a step and remembers its error, so that the ledger can name it."""
-        started = time.monotonic()
-        report(name)
-        try:
-            yield
-        except BaseException as error:
-            self._error = error
-            raise
-        finally:
-            self.seconds[name] = round(self.seconds.get(name, 0) + time.monotonic() - started, 3)
-            report(name, self.seconds[name])
 
     def end(self) -> None:
         """Gives the lease back. Finished slices of a run that failed are kept for the next one."""
@@ -153,13 +127,6 @@ class IngestRun:
         slices = connector.slices(stream, window, PARALLEL)
         return IngestPlan.made(subject, self.run_id, state, window, slices, connector.discover(stream), full=full)
 
-    def input_state(self) -> InputState:
-        """What the seed calls the input state of this run."""
-        state = self.subject.registry.get(self.subject.manifest.connector, self.subject.stream.id)
-        return InputState(
-            self.subject.stream.id, self.subject.stream.cursor_field or "", state.last_cursor if state else None
-        )
-
     def land(self, plan: IngestPlan) -> StagedLanding:
         """Reads what is missing of the slices and stages their files on the run's branch."""
         subject, stream = self.subject, self.subject.stream
@@ -167,7 +134,7 @@ class IngestRun:
             self._staged = self._stage([])
             return self._staged
         fields = record_schema(stream, plan.schema, subject.bronze.table)
-        envelope = Envelope(stream, fields, self.run_id, self._emitted_at())
+        envelope = Envelope(stream, fields, self.run_id, subject.platform.clock.now())
         table = subject.bronze.prepared(envelope.bronze)
         subject.bronze.views(subject.place.latest, subject.place.changes)
         held = subject.quarantine.prepared(QUARANTINE)
@@ -199,7 +166,7 @@ class IngestRun:
             subject.quarantine.stage(self.run_id, rejected, {RUN_ID: self.run_id})
         files = [path for each in done for path in each.files]
         snapshot = subject.bronze.stage(self.run_id, files, {RUN_ID: self.run_id}) if files else None
-        return StagedLanding(self.run_id, base, snapshot, tuple(done))
+        return StagedLanding(base, snapshot, tuple(done))
 
     def _rejected(self, done: list[SliceDone]) -> list[str]:
         """Files for the quarantine that are not there yet; a run that was stopped may have published some."""
@@ -221,10 +188,7 @@ class IngestRun:
             plan.window(self.subject.stream),
             everything=plan.full,
         )
-        wrong = failed(results)
-        if wrong:
-            told = "; ".join(f"{result.name}: {result.summary}" for result in wrong)
-            self._error = ChecksFailed(f"{self.subject.name}: nothing was published and the state did not move. {told}.")
+        self._note(results, self.subject.name)
         return results
 
     def publish(self) -> OutputState | None:
@@ -327,7 +291,7 @@ class IngestRun:
 
     def _known(self, plan: IngestPlan) -> str | None:
         """Hashes of what landed before and could be read again, as an object that tasks read."""
-        subject, key = self.subject, f"{subject_run(self)}/known.parquet"
+        subject, key = self.subject, f"{self.subject.place.run(self.run_id)}/known.parquet"
         hashes = plan.known_hashes(subject)
         if hashes is None or not hashes.num_rows:
             return None
@@ -344,9 +308,6 @@ class IngestRun:
         else:
             plan.refuse_another_schema(connector.discover(stream))
 
-    def _emitted_at(self) -> datetime:
-        return self.subject.platform.clock.now()
-
     def _discard_branches(self) -> None:
         lake, place = self.subject.platform.lake, self.subject.place
         for table in (place.table, place.quarantine):
@@ -360,11 +321,3 @@ class IngestRun:
         platform.store.delete_prefix(f"{place.root}/runs/")
         for table in (place.table, place.quarantine):
             platform.lake.sweep(table, platform.store)
-
-    def _confirm(self) -> None:
-        assert self._lease is not None, "begun"
-        self._lease.confirm()
-
-
-def subject_run(run: IngestRun) -> str:
-    return run.subject.place.run(run.run_id)

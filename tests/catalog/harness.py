@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from partitions.catalog import connections
 from platform_assets.catalog.launch import run_config
+from platform_assets.launch import QUIET
 from resources.platform import share_platform
 from spark_code.catalog.subject import CatalogSubject
 from spark_code.platform import Platform
@@ -105,7 +106,7 @@ class Catalog:
             return job.execute_in_process(
                 instance=self.instance,
                 partition_key=self.name,
-                run_config=run_config(full=full, allow_removals=allow_removals, quiet=True),
+                run_config={**run_config(full=full, allow_removals=allow_removals), **QUIET},
                 **{"raise_on_error": False, **options},
             )
 

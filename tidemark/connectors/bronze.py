@@ -104,8 +104,7 @@ def bronze_schema(record: pa.Schema, key: Sequence[str]) -> pa.Schema:
 
 
 def cursor_columns(records: pa.RecordBatch, stream: StreamSpec) -> list[pa.Array]:
-    fields = () if stream.cursor is None else (stream.cursor,) if isinstance(stream.cursor, str) else stream.cursor
-    return [records[name] for name in fields]
+    return [records[name] for name in stream.cursor_fields]
 
 
 def cursor_text(records: pa.RecordBatch, stream: StreamSpec) -> pa.Array:

@@ -191,6 +191,10 @@ class Connector(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def page_size(self, stream: StreamSpec) -> int:
+        """Records in a page: what the manifest says, or what suits the kind."""
+        return stream.page_size if "page_size" in stream.model_fields_set else self.default_page
+
     @abstractmethod
     def streams(self) -> list[StreamDescription]:
         """What the source has to offer to these credentials, in a stable order."""

@@ -86,6 +86,11 @@ class StreamSpec(ManifestSection):
         return self.source or self.id.rpartition(".")[2]
 
     @property
+    def cursor_fields(self) -> tuple[str, ...]:
+        """The fields of the cursor: none, one, or those of a composite."""
+        return (self.cursor,) if isinstance(self.cursor, str) else self.cursor or ()
+
+    @property
     def cursor_field(self) -> str | None:
         """The cursor's field as it stands in state."""
         return None if self.cursor is None else field_text(self.cursor)
@@ -198,8 +203,7 @@ class StreamSpec(ManifestSection):
         if self.deletes == "flag" and self.delete_flag is None:
             raise ValueError("deletes: flag needs the field that marks deleted records in delete_flag.")
         if self.fixed_schema is not None:
-            parts = (self.cursor,) if isinstance(self.cursor, str) else self.cursor or ()
-            lacking = [name for name in (*self.key, *parts) if name not in self.fixed_schema]
+            lacking = [name for name in (*self.key, *self.cursor_fields) if name not in self.fixed_schema]
             if lacking:
                 raise ValueError(f"schema lacks a field of the key or the cursor: {', '.join(lacking)}.")
         return self

@@ -41,7 +41,7 @@ class SqlConnector(Connector):
         self._dialect.refuse(stream)
         if stream.cursor is None:
             return None
-        fields = cursor_fields(stream)
+        fields = stream.cursor_fields
         columns = [self._column(stream, name) for name in fields]
         if first_type(stream) == "timestamp":
             clock = self._dialect.clock(columns[0], stream.cursor_zone)
@@ -85,7 +85,7 @@ class SqlConnector(Connector):
         keys = [self._column(stream, name) for name in stream.key]
         # Comparing with NULL finds nothing, so records that lack a part of their key are asked for apart.
         keyed = " AND ".join(f"{self._dialect.ordered(key)} IS NOT NULL" for key in keys)
-        order = [] if slice.nulls else [self._column(stream, name) for name in cursor_fields(stream)]
+        order = [] if slice.nulls else [self._column(stream, name) for name in stream.cursor_fields]
         order += [key for key in keys if key not in order]
         ordered = ", ".join(self._dialect.ordered(column) for column in order)
         after = "true"
@@ -116,9 +116,6 @@ class SqlConnector(Connector):
 
     # --- SQL ---------------------------------------------------------------------------------------------------------
 
-    def page_size(self, stream: StreamSpec) -> int:
-        return stream.page_size if "page_size" in stream.model_fields_set else self.default_page
-
     def _table(self, stream: StreamSpec) -> str:
         return self._dialect.table(stream.source_name)
 
@@ -138,7 +135,7 @@ class SqlConnector(Connector):
         """Inside the window, and with a cursor at all."""
         if stream.cursor is None:
             return "true"
-        columns = [self._column(stream, name) for name in cursor_fields(stream)]
+        columns = [self._column(stream, name) for name in stream.cursor_fields]
         bounds = [f"{self._dialect.ordered(column)} IS NOT NULL" for column in columns]
         if window.lower is not None:
             bounds.append(self._compared(stream, columns, ">=", window.lower))
@@ -156,7 +153,7 @@ class SqlConnector(Connector):
         return f"({left}) {sign} ({right})"
 
     def _nulls(self, stream: StreamSpec) -> str:
-        columns = [self._column(stream, name) for name in cursor_fields(stream)]
+        columns = [self._column(stream, name) for name in stream.cursor_fields]
         return f"({' OR '.join(f'{self._dialect.ordered(column)} IS NULL' for column in columns)})"
 
     def _has_nulls(self, stream: StreamSpec) -> bool:
@@ -165,7 +162,7 @@ class SqlConnector(Connector):
 
     def _cuts(self, stream: StreamSpec, window: Window, size: int) -> list[Cursor]:
         """Values of the cursor's first field that cut the window into parts of about so many records."""
-        column = self._column(stream, cursor_fields(stream)[0])
+        column = self._column(stream, stream.cursor_fields[0])
         found = self._query(
             stream,
             f"SELECT DISTINCT c FROM (SELECT {self._dialect.shown(column, 'c')}, "
@@ -178,12 +175,6 @@ class SqlConnector(Connector):
 
     def _query(self, stream: StreamSpec, sql: str) -> pa.Table:
         return self._dialect.fetch(sql, stream.id)
-
-
-def cursor_fields(stream: StreamSpec) -> tuple[str, ...]:
-    if stream.cursor is None:
-        return ()
-    return (stream.cursor,) if isinstance(stream.cursor, str) else stream.cursor
 
 
 def first_type(stream: StreamSpec) -> str:
