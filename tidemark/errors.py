@@ -63,6 +63,10 @@ class SliceFailed(SourceError):
     """A slice of a stream's window could not be read, retries and smaller pages included."""
 
 
+class PositionLost(SourceError):
+    """A log no longer has the position that state has reached: what lay behind it is gone."""
+
+
 class StoreError(TidemarkError):
     """The object store failed."""
 

@@ -4,6 +4,7 @@ A connector keeps nothing between runs. The platform hands it the state, fixes t
 it into slices that are read in parallel, lands the pages, and moves the mark last.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidemark.connectors.cursors import Cursor
 from tidemark.connectors.stream import DEFAULT_PAGE, StreamSpec
+from tidemark.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "OPERATION",
     "REJECTED",
     "CheckpointConnector",
     "Connector",
@@ -155,6 +158,21 @@ class StreamDescription:
     comment: str | None = None
 
 
+class Pace:
+    """Lets one through at a time, at most so many in a second."""
+
+    def __init__(self, per_second: float | None) -> None:
+        self._gap = 1 / per_second if per_second else 0.0
+        self._next = 0.0
+
+    def wait(self) -> None:
+        if not self._gap:
+            return
+        moment = max(self._next, time.monotonic())
+        self._next = moment + self._gap
+        time.sleep(max(0.0, moment - time.monotonic()))
+
+
 class Connector(ABC):
     """Reads one source. Made from settings and credentials alone, so that it can be made again in every task.
 
@@ -180,6 +198,7 @@ class Connector(ABC):
         """
         self.settings = dict(settings)
         self.credentials = dict(credentials)
+        self._pace = Pace(None)
 
     def __repr__(self) -> str:
         # Settings may hold an address with a login.
@@ -240,14 +259,32 @@ class Connector(ABC):
     def close(self) -> None:
         """Lets go of what was opened. Harmless when nothing was, and a second time."""
 
+    def keys(self, stream: StreamSpec, page_size: int) -> Iterator["pa.RecordBatch"]:
+        """The key fields of every record that the source has now: a complete listing, for `deletes: compare`.
+
+        Pages follow each other by keyset on the key alone, so that a record that changes meanwhile is not missed.
+        """
+        del page_size
+        raise ConfigError(f"{stream.id}: the kind '{self.kind}' cannot list all keys, which `deletes: compare` needs.")
+
+    def pace(self) -> None:
+        """Waits until the next request may go out. A kind calls it before every request to its source."""
+        self._pace.wait()
+
+    def limit(self, per_second: float | None) -> None:
+        """So many requests in a second at most, from this connector object. None: as many as it likes."""
+        self._pace = Pace(per_second)
+
 
 class CheckpointConnector(Connector):
-    """Reads a source whose progress is no value of a field, such as files: its state is a text of its own.
+    """Reads a source whose progress is no value of a field, such as files or a log: its state is a text of its own.
 
     Every record carries in `checkpoint_field` where it is from, which is its cursor.
     """
 
     checkpoint_field: ClassVar[str]
+    # Whether the source tells what happened to a record: pages have a column OPERATION.
+    has_log: ClassVar[bool] = False
 
     @abstractmethod
     def pending(self, stream: StreamSpec, checkpoint: str | None, parallel: int) -> list[Slice]:
@@ -261,6 +298,20 @@ class CheckpointConnector(Connector):
     def fields(self, stream: StreamSpec, slices: Iterable[Slice]) -> "pa.Schema":
         """The fields of what is in these slices. Every page of theirs has the same ones."""
 
+    def acknowledge(self, stream: StreamSpec, checkpoint: str) -> None:
+        """The checkpoint is committed, now or in an earlier run: the source may let go of what lies before it."""
+        del stream, checkpoint
+
+    def resumable(self, slices: Iterable[Slice]) -> bool:
+        """Whether slices that were planned in a process that is gone can still be read."""
+        del slices
+        return True
+
+    def reachable(self, stream: StreamSpec, checkpoint: str | None) -> str:
+        """A condition in SQL on the column `cursor` of Bronze: rows that could be read again after the checkpoint."""
+        del stream, checkpoint
+        return "true"
+
     def now(self, stream: StreamSpec) -> None:
         del stream
 
@@ -273,6 +324,10 @@ class CheckpointConnector(Connector):
 
 
 REJECTED = b"tidemark.rejected"
+
+# A column that a page may have beside the fields of its records: what happened to each of them. "truncate" stands for all
+# records that came before it, and has no key.
+OPERATION = "_operation"
 
 
 def rejected(texts: list[str], reason: str) -> "pa.RecordBatch":
