@@ -1,6 +1,7 @@
 """`tidemark ingest` and `tidemark stream`: connectors at a shell."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ from tidemark.cli.app import AsJson, ConfigFile
 from tidemark.cli.output import messages, print_facts, print_json, print_table
 from tidemark.cli.running import one_by_one
 from tidemark.config import load_config
+from tidemark.connectors.place import SYSTEM, StreamPlace
 from tidemark.control import ControlDatabase, RunRecord, StateRegistry, actor
 from tidemark.errors import UsageError
 
@@ -21,7 +23,7 @@ def register(app: typer.Typer) -> None:
     stream = typer.Typer(help="The state of a stream: how far it has been read.", no_args_is_help=True)
     for name, command in (
         ("list", stream_list), ("show", stream_show), ("history", stream_history), ("rewind", stream_rewind),
-        ("reset", stream_reset),
+        ("reset", stream_reset), ("late", stream_late),
     ):  # fmt: skip
         stream.command(name)(command)
     app.add_typer(stream, name="stream")
@@ -142,7 +144,7 @@ def stream_rewind(
     value = registry.value_of(connector, stream, version or 0) if to is None else parsed(config, connector, stream, to)
     go_back(config, connector, stream, registry, value)
     if dry_run:
-        told = {"stream": name, "records that would be read": count_from(config, connector, stream, value)}
+        told = {"stream": name, **read_from(config, connector, stream, value)}
     else:
         target = {"to_value": value} if version is None else {"to_version": version}
         moved = registry.rewind(connector, stream, **target, actor=actor(), reason=reason)
@@ -158,6 +160,41 @@ def stream_reset(name: Name, reason: Reason = "", as_json: AsJson = False, confi
     print_json(told) if as_json else print_facts(name, told)
 
 
+def stream_late(
+    name: Name,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Write the histogram as a picture into this file.")] = None,
+    as_json: AsJson = False,
+    config: ConfigFile = None,
+) -> None:
+    """How late records became visible, over all runs, and the safety window that would have taken them in."""
+    tenant, connector, stream = parts_of(name, 3, 3)
+    loaded = load_config(config)
+    from tidemark.connectors import lateness
+    from tidemark.connectors.manifests import checked_tenant, find_manifest
+
+    spec = find_manifest(loaded, connector).stream(stream)
+    place = StreamPlace(checked_tenant(loaded, tenant), connector, spec.id)
+    runs = ControlDatabase(loaded.control).runs.history(SYSTEM, place.subject, limit=None)
+    histogram = lateness.added(run.detail["late"] for run in runs if run.detail.get("late"))
+    window = lateness.suggested_window(histogram)
+    told = {
+        "stream": name,
+        "runs": len(runs),
+        "late records": sum(histogram),
+        "safety_window now": str(spec.safety_window),
+        "safety_window suggested": lateness.iso(window) if window else "none: no record was late",
+    }
+    if svg is not None:
+        svg.write_text(lateness.plot(histogram, f"{name}: records by how late they were"), encoding="utf-8")
+    if as_json:
+        print_json({**told, "histogram": dict(zip(lateness.NAMES, histogram, strict=True))})
+        return
+    print_facts(name, told)
+    most = max(*histogram, 1)
+    bars = [[bucket, count, "█" * -(-count * 40 // most)] for bucket, count in zip(lateness.NAMES, histogram, strict=True)]
+    print_table("late by up to", ["late by up to", "records", ""], bars)
+
+
 def registry_of(config: ConfigFile, tenant: str) -> StateRegistry:
     loaded = load_config(config)
     from tidemark.connectors.manifests import checked_tenant
@@ -169,7 +206,10 @@ def parsed(config: ConfigFile, connector: str, stream: str, value: str) -> str:
     """The value, if the stream's cursor can have it."""
     from tidemark.connectors.manifests import find_manifest
 
-    return str(find_manifest(load_config(config), connector).stream(stream).parse_cursor(value))
+    spec = find_manifest(load_config(config), connector).stream(stream)
+    if spec.cursor is None:
+        raise UsageError(f"{stream} has no cursor of its own. Rewind it to a --version of its history.")
+    return str(spec.parse_cursor(value))
 
 
 def go_back(config: ConfigFile, connector: str, stream: str, registry: StateRegistry, value: str) -> None:
@@ -177,20 +217,23 @@ def go_back(config: ConfigFile, connector: str, stream: str, registry: StateRegi
     from tidemark.connectors.manifests import find_manifest
 
     spec, state = find_manifest(load_config(config), connector).stream(stream), registry.get(connector, stream)
-    if state is not None and spec.parse_cursor(value) > spec.parse_cursor(state.last_cursor):
+    if spec.cursor is not None and state is not None and spec.parse_cursor(value) > spec.parse_cursor(state.last_cursor):
         raise UsageError(f"{stream}: a state can only go back, or the records in between would never be read.")
 
 
-def count_from(config: ConfigFile, connector: str, stream: str, value: str) -> int | None:
-    """How many records the next run would read from there, as the source counts them now."""
-    from tidemark.connectors.contract import fixed_window
-    from tidemark.connectors.manifests import find_manifest
-    from tidemark.connectors.registry import connector_for
+def read_from(config: ConfigFile, connector: str, stream: str, value: str) -> dict[str, int | None]:
+    """How much the next run would read from there, as the source tells it now."""
+    from tidemark.connectors.contract import CheckpointConnector, fixed_window
+    from tidemark.connectors.manifests import find_manifest, opened_connector
 
-    manifest = find_manifest(load_config(config), connector)
+    loaded = load_config(config)
+    manifest = find_manifest(loaded, connector)
     spec = manifest.stream(stream)
-    with connector_for(manifest.kind, manifest.resolved_settings(), manifest.resolved_credentials()) as source:
-        return source.count(spec, fixed_window(spec, spec.parse_cursor(value), source.now(spec)))
+    with opened_connector(loaded, manifest) as source:
+        if isinstance(source, CheckpointConnector):
+            return {"slices that would be read": len(source.pending(spec, value, parallel=1))}
+        window = fixed_window(spec, spec.parse_cursor(value), source.now(spec))
+        return {"records that would be read": source.count(spec, window)}
 
 
 def parts_of(name: str, least: int, most: int) -> list[str]:

@@ -21,10 +21,13 @@ PROPERTIES = {
 # Iceberg's words for the types that Arrow writes in more than one way.
 WIDER = {pa.int8(): pa.int32(), pa.int16(): pa.int32(), pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
+# A scalar subquery on few files: a truncation is rare, and files tell which operations they hold.
 LATEST = """
 SELECT stream, emitted_at, cursor, key, record, content_hash, run_id FROM (
     SELECT *, row_number() OVER (PARTITION BY key_hash ORDER BY emitted_at DESC, arrival DESC) AS place FROM {table})
-WHERE place = 1 AND operation <> 'delete'"""
+WHERE place = 1 AND operation = 'upsert' AND struct(emitted_at, arrival) > coalesce(
+    (SELECT max(struct(emitted_at, arrival)) FROM {table} WHERE operation = 'truncate'),
+    struct(timestamp '0001-01-01 00:00:00Z', -1L))"""
 
 CHANGES = "SELECT * FROM {table}"
 

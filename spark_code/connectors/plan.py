@@ -3,6 +3,7 @@
 import io
 import json
 from base64 import b64decode, b64encode
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
@@ -21,6 +22,9 @@ from tidemark.errors import SchemaRefused, StateError
 from tidemark.lake import plain_path, quoted
 from tidemark.store import ObjectStore
 
+# When what a snapshot added counts as emitted, in microseconds.
+EMITTED_AT = "tidemark.emitted-at"
+
 # Errors after which the source or the manifest is changed: what was read before is read anew.
 SETTLED = ("CursorInvalid", "SchemaRefused", "ChecksFailed", "ConfigError")
 
@@ -32,6 +36,9 @@ class IngestPlan:
     run_id: str
     state_version: int | None
     full: bool
+    # What was committed when it was made, and when what it lands counts as emitted: after all that was landed before.
+    committed: str | None = field(repr=False)
+    emitted_at: int
     lower: str | None = field(repr=False)
     upper: str | None = field(repr=False)
     closed: bool
@@ -42,6 +49,8 @@ class IngestPlan:
     schema_bytes: str = field(repr=False)
     # Where finished slices are noted.
     done: str
+    # Fields that records turned out to have beside those that were described.
+    grown_bytes: str = field(default="", repr=False)
 
     @classmethod
     def made(
@@ -60,6 +69,8 @@ class IngestPlan:
             run_id=run_id,
             state_version=state.version if state else None,
             full=full,
+            committed=state.last_cursor if state else None,
+            emitted_at=next_moment(subject),
             lower=None if window.lower is None else str(window.lower),
             upper=None if window.upper is None else str(window.upper),
             closed=window.closed,
@@ -76,6 +87,25 @@ class IngestPlan:
     @property
     def schema(self) -> pa.Schema:
         return pa.ipc.read_schema(pa.py_buffer(b64decode(self.schema_bytes)))
+
+    @property
+    def described(self) -> pa.Schema:
+        """The fields that records may have: described before reading, or found in a record since."""
+        if not self.grown_bytes:
+            return self.schema
+        return pa.schema([*self.schema, *pa.ipc.read_schema(pa.py_buffer(b64decode(self.grown_bytes)))])
+
+    def widened(self, grown: Iterable[str]) -> "IngestPlan":
+        """With fields that slices found."""
+        found = [pa.ipc.read_schema(pa.py_buffer(b64decode(each))) for each in (self.grown_bytes, *grown) if each]
+        try:
+            together = pa.unify_schemas(found, promote_options="permissive")
+        except pa.ArrowException:
+            raise SchemaRefused(
+                f"run {self.run_id}: a field that the source does not describe has values whose types do not go together. "
+                "Nothing was published. Fix its type with `schema_strategy: fixed`."
+            ) from None
+        return replace(self, grown_bytes=b64encode(together.serialize()).decode())
 
     def window(self, stream: StreamSpec) -> Window:
         return Slice(0, self.lower, self.upper, self.closed).window(stream)
@@ -97,14 +127,20 @@ class IngestPlan:
         last = f"""SELECT content_hash FROM {rows} QUALIFY
             row_number() OVER (PARTITION BY key_hash ORDER BY emitted_at DESC, arrival DESC) = 1"""
         with reader.connect() as db:
-            files = isinstance(subject.connector, CheckpointConnector)  # of which older ones are there beside newer ones
-            if subject.stream.cursor is None or (self.full and not files):
+            own = isinstance(subject.connector, CheckpointConnector)  # older files or messages are there beside newer ones
+            if subject.stream.cursor is None or (self.full and not own):
                 return db.sql(last).to_arrow_table()
-            reachable = f"SELECT content_hash FROM {rows} WHERE cursor IS NOT NULL AND {self._reachable(subject.stream)}"
+            reachable = f"SELECT content_hash FROM {rows} WHERE cursor IS NOT NULL AND {self._reachable(subject)}"
+            if subject.stream.deletes == "compare":
+                # A record that was gone and is there again, with the cursor it had, is a change.
+                reachable += f" AND content_hash IN ({last})"
             return db.sql(f"{reachable} UNION ({last} AND cursor IS NULL)").to_arrow_table()
 
-    def _reachable(self, stream: StreamSpec) -> str:
+    def _reachable(self, subject: StreamSubject) -> str:
         """Rows that the window reaches. Where their text does not sort as they do, all of them."""
+        stream, connector = subject.stream, subject.connector
+        if isinstance(connector, CheckpointConnector):
+            return connector.reachable(stream, None if self.full else self.committed)
         types = {each.name: each.type for each in self.schema}
         fields = stream.cursor_fields
         if self.lower is None or len(fields) > 1:
@@ -142,6 +178,17 @@ class IngestPlan:
             )
 
 
+def next_moment(subject: StreamSubject) -> int:
+    """Now, in microseconds; or just after the last landing, if the platform's clock was set back since.
+
+    `latest` goes by it, and a plan keeps it: slices that a later run reads for this plan are not newer than the others.
+    """
+    now = int(subject.platform.clock.now().timestamp() * 1_000_000)
+    published = subject.platform.lake.reader.published(subject.place.table)
+    summary = published.summary.additional_properties if published and published.summary else {}
+    return max(now, int(summary.get(EMITTED_AT, 0)) + 1)
+
+
 def save_plan(subject: StreamSubject, plan: IngestPlan) -> None:
     told = asdict(plan) | {"slices": [each.to_json() for each in plan.slices]}
     sealed = subject.registry.seal(subject.manifest.connector, subject.stream.id, json.dumps(told))
@@ -170,6 +217,8 @@ def resumable_plan(subject: StreamSubject, state_version: int | None) -> IngestP
         except StateError:
             return None  # sealed with a key that is gone: it is read anew
         if plan is None or plan.state_version != state_version or plan.spec != subject.stream.model_dump_json():
+            return None
+        if isinstance(subject.connector, CheckpointConnector) and not subject.connector.resumable(plan.slices):
             return None
         finished = plan.finished(subject.platform.store)
         # Killed between publishing and moving the state: its files are in the table, and adding them again would land twice.

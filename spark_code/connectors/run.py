@@ -1,19 +1,22 @@
 """One run of one stream: window → slices → land → verify → publish, and the state last."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_code.connectors.bronze import record_schema
-from spark_code.connectors.plan import IngestPlan, load_plan, resumable_plan, save_plan
-from spark_code.connectors.slices import QUARANTINE, SliceDone, SliceLander, land_slices
+from spark_code.connectors.deletions import gone_keys
+from spark_code.connectors.plan import EMITTED_AT, IngestPlan, load_plan, resumable_plan, save_plan
+from spark_code.connectors.slices import QUARANTINE, SliceDone, SliceLander, first_of, land_slices
 from spark_code.connectors.subject import StreamSubject
 from spark_code.run import RunFrame
+from tidemark.connectors import lateness
 from tidemark.connectors.bronze import Envelope
 from tidemark.connectors.contract import CheckpointConnector, OutputState, Window, fixed_window
-from tidemark.connectors.manifests import refuse_unbuilt
+from tidemark.connectors.fitting import declared_schema
 from tidemark.connectors.place import SYSTEM
 from tidemark.connectors.verification import CheckResult, failed, verify_landing
 from tidemark.control import StreamState, actor
@@ -49,6 +52,7 @@ class IngestRun(RunFrame):
         self.subject = subject
         self._plan: IngestPlan | None = None
         self._staged: StagedLanding | None = None
+        self._reason = ""
 
     # --- the frame of a run ------------------------------------------------------------------------------------------
 
@@ -94,20 +98,25 @@ class IngestRun(RunFrame):
     def plan(self, *, full: bool = False) -> IngestPlan:
         """The window and its slices, fixed before anything is read; or those of a run that was stopped half-way."""
         subject = self.subject
-        refuse_unbuilt(subject.manifest, subject.stream)
         stream, state = subject.stream, subject.registry.get(subject.manifest.connector, subject.stream.id)
         if state is not None and not full and state.cursor_field != stream.cursor_field:
             raise CursorInvalid(
                 f"{subject.name}: its state is of the cursor '{state.cursor_field}', and the manifest names another. Put "
                 "that back, or `tidemark stream reset` and read everything."
             )
+        connector = subject.connector
+        if isinstance(connector, CheckpointConnector) and state is not None:
+            # Again: the last run may have been stopped before it could.
+            connector.acknowledge(stream, state.last_cursor)
         resumed = None if full else resumable_plan(subject, state.version if state else None)
         plan = resumed.taken_over(self.run_id) if resumed else self._new_plan(state, full=full or state is None)
         save_plan(subject, plan)
         subject.platform.control.runs.update(
             self.run_id,
             mode="full" if plan.full else "incremental",
-            reason="resumed" if resumed else "asked for" if full else "no state" if state is None else "state found",
+            reason="resumed"
+            if resumed
+            else self._reason or ("asked for" if full else "no state" if state is None else "state found"),
             detail={"slices": len(plan.slices)},
         )
         fault_point("ingest.after_plan")
@@ -123,7 +132,9 @@ class IngestRun(RunFrame):
         committed = None if full or state is None else stream.parse_cursor(state.last_cursor)
         now = connector.now(stream)
         window = fixed_window(stream, committed, now)
-        self._not_backwards(window, committed, now)
+        if self._backwards(window, committed, now):
+            self._reason = "cursor backwards"
+            full, window = True, fixed_window(stream, None, now)
         slices = connector.slices(stream, window, PARALLEL)
         return IngestPlan.made(subject, self.run_id, state, window, slices, connector.discover(stream), full=full)
 
@@ -133,29 +144,62 @@ class IngestRun(RunFrame):
         if not plan.slices:
             self._staged = self._stage([])
             return self._staged
-        fields = record_schema(stream, plan.schema, subject.bronze.table)
-        envelope = Envelope(stream, fields, self.run_id, subject.platform.clock.now())
+        known = self._known(plan)
+        while True:
+            lander = self._lander(plan, known)
+            finished = plan.finished(subject.platform.store)
+            missing = [each for each in plan.slices if each.number not in finished]
+            landed = land_slices(subject.platform.spark, lander, missing)
+            grown = [each.grew for each in landed if each.grew]
+            if not grown:
+                break
+            plan = plan.widened(grown)
+            save_plan(subject, plan)
+        self._plan = plan
+        done = sorted([*finished.values(), *landed], key=lambda each: each.number)
+        self._same_schema(plan)
+        if stream.deletes == "compare" and (plan.full or stream.cursor is None):
+            done.append(self._compared(lander, len(plan.slices)))
+        self._confirm()
+        self._staged = self._stage(done)
+        return self._staged
+
+    def _lander(self, plan: IngestPlan, known: str | None) -> SliceLander:
+        subject, stream = self.subject, self.subject.stream
+        declared = declared_schema(subject.connector, stream, plan.described)
+        fields = record_schema(stream, declared, subject.bronze.table)
+        emitted_at = datetime.fromtimestamp(plan.emitted_at / 1_000_000, UTC)
+        envelope = Envelope(stream, fields, self.run_id, emitted_at)
         table = subject.bronze.prepared(envelope.bronze)
         subject.bronze.views(subject.place.latest, subject.place.changes)
         held = subject.quarantine.prepared(QUARANTINE)
-        lander = SliceLander(
+        committed = None
+        if plan.committed is not None and not isinstance(subject.connector, CheckpointConnector):
+            committed = stream.parse_cursor(plan.committed).microseconds
+        return SliceLander(
             connector=subject.connector,
             envelope=envelope,
+            described=plan.described,
+            declared=declared,
             page_size=plan.page_size,
             store=subject.platform.store,
             data=f"{table.location()}/data",
             quarantine_data=f"{held.location()}/data",
             io_properties=subject.platform.lake_settings.for_python(),
             done=plan.done,
-            known=self._known(plan),
+            known=known,
+            committed=committed,
+            per_second=subject.manifest.rate_limit,
         )
-        finished = plan.finished(subject.platform.store)
-        missing = [each for each in plan.slices if each.number not in finished]
-        done = [*finished.values(), *land_slices(subject.platform.spark, lander, missing)]
-        self._same_schema(plan)
-        self._confirm()
-        self._staged = self._stage(sorted(done, key=lambda each: each.number))
-        return self._staged
+
+    def _compared(self, lander: SliceLander, number: int) -> SliceDone:
+        """What a complete listing of the source lacks, as one more slice of deletions."""
+        published = self.subject.platform.lake.reader.published(self.subject.place.table)
+        keys = gone_keys(self.subject, lander.envelope, published.snapshot_id if published else None)
+        files = lander.files()
+        if keys.num_rows:
+            files.write(lander.envelope.gone(keys, first=first_of(number)))
+        return SliceDone(number, 0, files.rows, 0, 0, files.close(), ())
 
     def _stage(self, done: list[SliceDone]) -> StagedLanding:
         subject = self.subject
@@ -165,7 +209,9 @@ class IngestRun(RunFrame):
         if rejected:
             subject.quarantine.stage(self.run_id, rejected, {RUN_ID: self.run_id})
         files = [path for each in done for path in each.files]
-        snapshot = subject.bronze.stage(self.run_id, files, {RUN_ID: self.run_id}) if files else None
+        plan = self._plan
+        emitted = {EMITTED_AT: str(plan.emitted_at)} if plan else {}
+        snapshot = subject.bronze.stage(self.run_id, files, {RUN_ID: self.run_id, **emitted}) if files else None
         return StagedLanding(base, snapshot, tuple(done))
 
     def _rejected(self, done: list[SliceDone]) -> list[str]:
@@ -210,6 +256,8 @@ class IngestRun(RunFrame):
             reason = "full run" if plan.full else "incremental run"
             value = self._move_state(plan, staged.snapshot, files, reason)
         fault_point("ingest.after_state")
+        if value is not None and isinstance(subject.connector, CheckpointConnector):
+            subject.connector.acknowledge(subject.stream, value)
         detail = {**self.told(), "seconds": self.seconds}
         status = "unchanged" if staged.snapshot is None else "published"
         control.runs.finish(
@@ -221,7 +269,7 @@ class IngestRun(RunFrame):
             return None
         return OutputState(subject.stream.id, subject.stream.cursor_field, value, staged.landed)
 
-    def told(self) -> dict[str, int]:
+    def told(self) -> dict[str, Any]:
         """The landing in numbers; no value of state among them."""
         _, staged = self._landing()
         return {
@@ -230,6 +278,7 @@ class IngestRun(RunFrame):
             "landed": staged.landed,
             "duplicates": sum(each.duplicates for each in staged.slices),
             "quarantined": sum(each.quarantined for each in staged.slices),
+            "late": lateness.added(each.late for each in staged.slices),
         }
 
     def _landing(self) -> tuple[IngestPlan, StagedLanding]:
@@ -279,14 +328,19 @@ class IngestRun(RunFrame):
 
     # --- parts of steps ----------------------------------------------------------------------------------------------
 
-    def _not_backwards(self, window: Window, committed: Any, now: Any) -> None:
-        """A source whose present lies before what was committed runs backwards: it was restored, or its clock was set."""
+    def _backwards(self, window: Window, committed: Any, now: Any) -> bool:
+        """A source whose present lies before what was committed runs backwards: it was restored, or its clock was set.
+
+        That is an error, unless the manifest says that everything is read then.
+        """
         if not (window.empty and committed is not None and now is not None and now < committed):
-            return
+            return False
+        if self.subject.stream.full_refresh_fallback:
+            return True
         raise CursorBackwards(
             f"{self.subject.name}: the source's own present is earlier than the committed cursor, by more than the safety "
             "window. Was the source restored, or its clock set back? Nothing was read. Mend the clock, or read "
-            "everything with `tidemark ingest --full`."
+            "everything with `tidemark ingest --full`; `full_refresh_fallback: true` does so by itself."
         )
 
     def _known(self, plan: IngestPlan) -> str | None:

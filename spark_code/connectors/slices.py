@@ -8,8 +8,9 @@ import io
 import json
 import random
 import time
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,9 +20,11 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.sql import SparkSession
 
 from spark_code.errors import named_errors
+from tidemark.connectors import lateness
 from tidemark.connectors.bronze import Envelope, refuse_null_cursors, without_cursor, without_key
 from tidemark.connectors.contract import REJECTED, Connector, Slice
-from tidemark.errors import SliceFailed, SourceError, SourceRefused
+from tidemark.connectors.fitting import fitted, unknown_fields
+from tidemark.errors import SchemaRefused, SliceFailed, SourceError, SourceRefused
 from tidemark.faults import fault_point
 from tidemark.store import ObjectStore
 
@@ -41,6 +44,9 @@ class SliceDone:
     quarantined: int
     files: tuple[str, ...]
     quarantine: tuple[str, ...]
+    late: tuple[int, ...] = lateness.NONE
+    # Fields that the source had not described, as a serialised schema. The slice is then read again with them.
+    grew: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -48,7 +54,7 @@ class SliceDone:
     @classmethod
     def from_json(cls, text: str | bytes) -> "SliceDone":
         told = json.loads(text)
-        return cls(**told | {"files": tuple(told["files"]), "quarantine": tuple(told["quarantine"])})
+        return cls(**told | {each: tuple(told[each]) for each in ("files", "quarantine", "late")})
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,9 @@ class SliceLander:
 
     connector: Connector
     envelope: Envelope
+    # The fields as the source describes them, and as they land.
+    described: pa.Schema
+    declared: pa.Schema
     page_size: int
     store: ObjectStore
     # Where the table's files go, and how to write there.
@@ -66,6 +75,9 @@ class SliceLander:
     # Where finished slices are noted, and the hashes of what landed before.
     done: str
     known: str | None
+    # What was committed when the run began, in microseconds, where it is a moment.
+    committed: int | None = field(repr=False)
+    per_second: float | None = None
     pause: float = 0.5
 
     def land(self, slice: Slice) -> SliceDone:
@@ -75,6 +87,8 @@ class SliceLander:
             try:
                 fault_point("slice.read")
                 done = lander._land(slice)
+                if done.grew:
+                    return done
                 fault_point("slice.before_done")
                 self.store.put(f"{self.done}/{slice.number:06d}.json", done.to_json().encode())
                 fault_point("slice.after_done")
@@ -93,15 +107,22 @@ class SliceLander:
 
     def _land(self, slice: Slice) -> SliceDone:
         stream = self.envelope.stream
-        files = ParquetFiles(PyArrowFileIO(self.io_properties), f"{self.data}/{uuid4()}", self.envelope.bronze)
+        files = self.files()
         rejected = ParquetFiles(PyArrowFileIO(self.io_properties), f"{self.quarantine_data}/{uuid4()}", QUARANTINE)
         known = Known(self._known_hashes())
-        read = 0
+        self.connector.limit(self.per_second)
+        read, late = 0, lateness.NONE
         for page in self.connector.read(stream, slice, self.page_size):
             reason = (page.schema.metadata or {}).get(REJECTED)
             if reason is not None:
                 rejected.write(quarantined(page["text"].to_pylist(), self.envelope, reason.decode()))
                 continue
+            unknown = unknown_fields(page, self.described)
+            if unknown.names and stream.schema_strategy != "fixed":
+                return SliceDone(slice.number, 0, 0, 0, 0, (), (), grew=self._grown(unknown))
+            page, misfits = fitted(page, self.declared)
+            if misfits is not None:
+                rejected.write(quarantined(as_texts(misfits), self.envelope, "a value does not fit the manifest's schema"))
             refuse_null_cursors(page, stream)
             if stream.null_cursor == "exclude":
                 page = page.filter(pc.invert(without_cursor(page, stream)))
@@ -109,9 +130,11 @@ class SliceLander:
             if pc.any(lacking).as_py():
                 rejected.write(quarantined(as_texts(page.filter(lacking)), self.envelope, "a part of the key is missing"))
                 page = page.filter(pc.invert(lacking))
-            rows = self.envelope.landed(page, first=(slice.number << 40) + read)
+            rows = self.envelope.landed(page, first=first_of(slice.number) + read)
             read += page.num_rows
-            files.write(known.new(rows))
+            new = known.new(rows)
+            late = lateness.added([late, self._late(new)])
+            files.write(new)
         return SliceDone(
             slice.number,
             read,
@@ -120,12 +143,41 @@ class SliceLander:
             rejected.rows,
             files.close(),
             rejected.close(),
+            late,
         )
+
+    def _grown(self, unknown: pa.Schema) -> str:
+        if self.envelope.stream.schema_strategy != "evolve":
+            raise SchemaRefused(
+                f"{self.envelope.stream.id}: records have fields that the source does not describe: "
+                f"{', '.join(unknown.names)}. Nothing was published. `schema_strategy: evolve` takes them as they come."
+            )
+        return b64encode(unknown.serialize()).decode()
+
+    def _late(self, rows: pa.RecordBatch) -> tuple[int, ...]:
+        if self.committed is None or not rows.num_rows:
+            return lateness.NONE
+        stream = self.envelope.stream
+        cursor = rows["record"].field(self.envelope.fields[stream.cursor_fields[0]].name)
+        if not pa.types.is_timestamp(cursor.type):
+            return lateness.NONE
+        if cursor.type.tz is None and stream.cursor_zone:
+            cursor = pc.assume_timezone(cursor, stream.cursor_zone, ambiguous="earliest", nonexistent="earliest")
+        return lateness.late_counts(cursor.cast(pa.timestamp("us", cursor.type.tz)).cast(pa.int64()), self.committed)
+
+    def files(self) -> "ParquetFiles":
+        """New files of the Bronze table, to be filled."""
+        return ParquetFiles(PyArrowFileIO(self.io_properties), f"{self.data}/{uuid4()}", self.envelope.bronze)
 
     def _known_hashes(self) -> pa.Array:
         if self.known is None:
             return pa.array([], pa.string())
         return pq.read_table(io.BytesIO(self.store.read(self.known)))["content_hash"].combine_chunks()
+
+
+def first_of(number: int) -> int:
+    """The place of a slice's first record among those of its run."""
+    return number << 40
 
 
 class Known:
@@ -214,12 +266,16 @@ def quarantined(texts: list[str], envelope: Envelope, reason: str) -> pa.RecordB
 
 
 def land_slices(spark: SparkSession, lander: SliceLander, slices: list[Slice]) -> list[SliceDone]:
-    """One Spark task a slice. If one fails, the error names it, and those that were finished stay finished."""
+    """One Spark task a slice. If one fails, the error names it, and those that were finished stay finished.
+
+    With a rate limit it is one task after the other: more at once would only wait for each other.
+    """
     if not slices:
         return []
+    tasks = 1 if lander.per_second else len(slices)
     asked = pa.table(
         {
-            "task": pa.array(range(len(slices)), pa.int32()),
+            "task": pa.array([number % tasks for number in range(len(slices))], pa.int32()),
             "slice": [json.dumps(slice.to_json()) for slice in slices],
         }
     )
@@ -230,5 +286,5 @@ def land_slices(spark: SparkSession, lander: SliceLander, slices: list[Slice]) -
                 yield pa.record_batch({"done": [lander.land(Slice.from_json(json.loads(text))).to_json()]})
 
     with named_errors():
-        rows = spark.createDataFrame(asked).repartitionById(len(slices), "task").mapInArrow(land, "done string").collect()
+        rows = spark.createDataFrame(asked).repartitionById(tasks, "task").mapInArrow(land, "done string").collect()
     return sorted((SliceDone.from_json(row["done"]) for row in rows), key=lambda done: done.number)

@@ -7,8 +7,8 @@ from spark_code.connectors.bronze import BronzeTable
 from spark_code.platform import Platform
 from tidemark.connectors.contract import CheckpointConnector, Connector
 from tidemark.connectors.manifest import Manifest
+from tidemark.connectors.manifests import opened_connector
 from tidemark.connectors.place import StreamPlace
-from tidemark.connectors.registry import connector_for
 from tidemark.connectors.stream import StreamSpec
 from tidemark.control import StateRegistry
 from tidemark.errors import ConfigError
@@ -26,6 +26,7 @@ class StreamSubject:
     @cached_property
     def stream(self) -> StreamSpec:
         """The stream as it is read: a connector with checkpoints brings the cursor itself."""
+        self._refuse_impossible_deletes()
         if not isinstance(self.connector, CheckpointConnector):
             return self.described
         if self.described.cursor is not None:
@@ -33,6 +34,22 @@ class StreamSubject:
             raise ConfigError(f"{self.described.id}: the kind '{kind}' keeps its own progress. Leave `cursor` out.")
         own = {"cursor": self.connector.checkpoint_field, "cursor_type": "text"}
         return self.described.model_copy(update=own)
+
+    def _refuse_impossible_deletes(self) -> None:
+        """What the manifest says of deletions must be something that the kind can do."""
+        said, connector = self.described.deletes, self.connector
+        has_log = isinstance(connector, CheckpointConnector) and connector.has_log
+        lists_keys = type(connector).keys is not Connector.keys
+        if (
+            (said == "log" and not has_log)
+            or (said in ("compare", "flag") and has_log)
+            or (said == "compare" and not lists_keys)
+        ):
+            can = ["log"] if has_log else ["none", *(["compare"] if lists_keys else []), "flag"]
+            raise ConfigError(
+                f"{self.described.id}: the kind '{self.manifest.kind}' cannot find deletions by `{said}`. "
+                f"It can: {', '.join(can)}."
+            )
 
     @property
     def place(self) -> StreamPlace:
@@ -48,8 +65,7 @@ class StreamSubject:
 
     @cached_property
     def connector(self) -> Connector:
-        manifest = self.manifest
-        return connector_for(manifest.kind, manifest.resolved_settings(), manifest.resolved_credentials())
+        return opened_connector(self.platform.config, self.manifest)
 
     @property
     def bronze(self) -> BronzeTable:

@@ -145,6 +145,8 @@ class Config(Section):
     """The sources, by name."""
     connectors: TextList = ()
     """Manifests of connectors: files or patterns such as connectors/*.yaml, relative to this file."""
+    credentials: dict[str, dict[str, SecretStr]] = Field(default_factory=dict, repr=False)
+    """Credentials that manifests name: fields with a reference to the environment each, ${NAME}."""
     tenants: Annotated[TextList, Field(min_length=1)] = ("default",)
     """Whose streams are read: every connector is run for each tenant apart."""
     email: EmailSettings | None = None

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.connectors.contract import OPERATION
 from tidemark.connectors.cursors import Cursor
 from tidemark.connectors.envelope import content_hash
 from tidemark.connectors.stream import StreamSpec
@@ -24,6 +25,8 @@ INSTANT = pa.timestamp("us", tz="UTC")
 class Operation(StrEnum):
     UPSERT = "upsert"
     DELETE = "delete"
+    TRUNCATE = "truncate"
+    """Stands for all records that came before it, and has no key."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,23 @@ class Envelope:
 
     def landed(self, given: pa.RecordBatch, first: int) -> pa.RecordBatch:
         """The records as rows of Bronze; `first` is the place of the first of them among those of the run."""
+        return self._rows(given, first, self._operations(given))
+
+    def gone(self, keys: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """Deletions that a comparison found: the key and nothing else. Each time a record goes is another deletion."""
+        count = keys.num_rows
+        records = pa.record_batch(
+            [
+                keys[name] if name in keys.schema.names else pa.nulls(count, field.type)
+                for name, field in self.fields.items()
+            ],
+            names=list(self.fields),
+        )
+        rows = self._rows(records, first, pa.repeat(pa.scalar(Operation.DELETE.value), count))
+        when = keys.append_column(OPERATION, pa.repeat(pa.scalar(f"{Operation.DELETE} {self.run_id}"), count))
+        return rows.set_column(rows.schema.get_field_index("content_hash"), "content_hash", content_hash(when))
+
+    def _rows(self, given: pa.RecordBatch, first: int, operations: pa.Array) -> pa.RecordBatch:
         count, schema = given.num_rows, pa.schema(list(self.fields.values()))
         records = pa.record_batch([given[name].cast(field.type) for name, field in self.fields.items()], schema=schema)
         key = pa.StructArray.from_arrays(
@@ -58,13 +78,15 @@ class Envelope:
                 content_hash(records, list(self.stream.key)),
                 content_hash(records, schema.names),
                 pa.repeat(pa.scalar(self.run_id), count),
-                self._operations(records),
+                operations,
                 pa.array(np.arange(first, first + count)),
             ],
             schema=self.bronze,
         )
 
     def _operations(self, records: pa.RecordBatch) -> pa.Array:
+        if OPERATION in records.schema.names:
+            return records[OPERATION]
         if self.stream.deletes != "flag" or self.stream.delete_flag is None:
             return pa.repeat(pa.scalar(Operation.UPSERT.value), records.num_rows)
         return pc.if_else(is_set(records[self.stream.delete_flag]), Operation.DELETE.value, Operation.UPSERT.value)
@@ -157,8 +179,10 @@ def refuse_null_cursors(records: pa.RecordBatch, stream: StreamSpec) -> None:
 
 
 def without_key(records: pa.RecordBatch, stream: StreamSpec) -> pa.Array:
-    """Which records lack a part of their key."""
+    """Which records lack a part of their key and should have it."""
     lacking = pa.repeat(pa.scalar(False), records.num_rows)
     for name in stream.key:
         lacking = pc.or_(lacking, pc.is_null(records[name]))
+    if OPERATION in records.schema.names:
+        lacking = pc.and_(lacking, pc.not_equal(records[OPERATION], Operation.TRUNCATE.value))
     return lacking

@@ -79,6 +79,12 @@ class Cursor:
             self.named.refuse("has no time to take a duration from: only a timestamp has")
         return _of_timestamp(self.timestamp.minus(span.nanoseconds), self.named)
 
+    @property
+    def microseconds(self) -> int | None:
+        """The moment since 1970, of a timestamp or of a composite that begins with one."""
+        first = self.parts[0] if self.parts else self
+        return None if first.timestamp is None else first.timestamp.instant // 1000
+
     def __str__(self) -> str:
         return self.text
 

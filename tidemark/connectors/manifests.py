@@ -2,9 +2,10 @@
 
 from tidemark.config import Config
 from tidemark.config.problems import did_you_mean
+from tidemark.connectors.contract import Connector
 from tidemark.connectors.manifest import Manifest, load_manifest
 from tidemark.connectors.place import plain
-from tidemark.connectors.stream import StreamSpec
+from tidemark.connectors.registry import connector_for
 from tidemark.errors import ConfigError, UsageError
 
 
@@ -38,17 +39,21 @@ def find_manifest(config: Config, connector: str) -> Manifest:
     return known[connector]
 
 
-def refuse_unbuilt(manifest: Manifest, stream: StreamSpec) -> None:
-    """What a manifest may say and nothing obeys yet is told, not ignored."""
-    said = {
-        "schema_strategy": stream.schema_strategy != "discovery",
-        "deletes": stream.deletes in ("compare", "log"),
-        "full_refresh_fallback": stream.full_refresh_fallback,
-        "rate_limit": manifest.rate_limit is not None,
-    }
-    unbuilt = [key for key, used in said.items() if used]
-    if unbuilt:
-        raise ConfigError(f"{stream.id}: {', '.join(unbuilt)}: not there yet. Leave it out.")
+def opened_connector(config: Config, manifest: Manifest) -> Connector:
+    """The connector of a manifest, with its credentials and within its rate limit."""
+
+    def named(name: str) -> dict[str, str]:
+        if name not in config.credentials:
+            known = ", ".join(config.credentials) or "none"
+            raise ConfigError(
+                f"{manifest.connector}: no credentials '{name}' in {config.path}.{did_you_mean(name, config.credentials)} "
+                f"Credentials: {known}."
+            )
+        return {field: value.get_secret_value() for field, value in config.credentials[name].items()}
+
+    connector = connector_for(manifest.kind, manifest.resolved_settings(), manifest.resolved_credentials(named))
+    connector.limit(manifest.rate_limit)
+    return connector
 
 
 def checked_tenant(config: Config, tenant: str) -> str:

@@ -261,7 +261,7 @@ def batch_of(rows: list[tuple[Any, ...]]) -> Any:
 @given(st.lists(ROW, max_size=30))
 def test_two_records_have_one_hash_if_and_only_if_they_are_equal(rows: list[tuple[Any, ...]]) -> None:
     found = content_hash(batch_of(rows)).to_pylist()
-    meanings = [repr((*row[:4], None if row[4] is None else row[4] + 0)) for row in rows]
+    meanings = [repr((*row[:3], row[3] and sorted(row[3].items()), None if row[4] is None else row[4] + 0)) for row in rows]
     assert len(set(found)) == len(set(meanings)) == len(set(zip(found, meanings, strict=True)))
 
 
