@@ -1,4 +1,4 @@
-"""`make run`: a full run, a migration, an incremental run; run again, it goes on from where it was."""
+"""`make run`: a full run, a migration, an incremental run, two days of trade; run again, it goes on from where it was."""
 
 import argparse
 import os
@@ -16,11 +16,14 @@ from rich.console import Console
 
 from demo.migration import migration
 from demo.postgres import postgres
+from demo.trade import carts, deliver
 from tidemark.config import Config, load_config
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 DATABASE = "shop"
+TENANT = "default"
+STREAMS = (("shop", "shop.carts"), ("deliveries", "deliveries.lines"))
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -29,6 +32,11 @@ def home() -> Path:
     if os.geteuid() == 0:
         return Path("/var/tmp") / f"tidemark-demo-{sha256(str(ROOT).encode()).hexdigest()[:8]}"
     return ROOT / ".tidemark" / "demo"
+
+
+def deliveries() -> Path:
+    """Where suppliers' files appear."""
+    return ROOT / ".tidemark" / "deliveries"
 
 
 @contextmanager
@@ -74,13 +82,34 @@ def bring_up_to_date(config: Config, instance: DagsterInstance) -> None:
     print_run("shop", record)
 
 
+def trade(url: str, folder: Path) -> None:
+    """A day of trade: new and changed carts, and one more delivery."""
+    with psycopg.connect(url) as connection:
+        for statement in carts():
+            connection.execute(statement.encode())
+    deliver(folder, 1 + len(list(folder.glob("*.csv"))))
+
+
+def land(instance: DagsterInstance) -> None:
+    from platform_assets.connectors.commands import shown
+    from platform_assets.connectors.launch import launch
+    from tidemark.cli.output import print_table
+    from tidemark.cli.running import Progress
+
+    rows = []
+    for connector, stream in STREAMS:
+        with Progress(stream):
+            rows.append(shown(stream, launch(instance, TENANT, connector, stream, full=False)))
+    print_table(TENANT, list(rows[0]), [list(row.values()) for row in rows])
+
+
 def tell() -> None:
     from platform_assets.catalog.commands import diff
     from platform_assets.instance import open_instance
 
     config = load_config(ROOT / "tidemark.yaml")
     with shop() as url, open_instance(config) as instance:
-        os.environ["SHOP_URL"] = url
+        os.environ |= {"SHOP_URL": url, "DELIVERIES": str(deliveries())}
         console.rule("1. bring the catalogue up to date")
         bring_up_to_date(config, instance)
         console.rule("2. the shop's developers migrate")
@@ -90,18 +119,25 @@ def tell() -> None:
         bring_up_to_date(config, instance)
         console.rule("4. what is different now")
         diff("shop", "latest~1", "latest", config=config.path)
+        console.rule("5. a day of trade, landed in Bronze")
+        trade(url, deliveries())
+        land(instance)
+        console.rule("6. another one: only what is new")
+        trade(url, deliveries())
+        land(instance)
     store = config.store.folder
     console.print("\nWhere to look next:")
     console.print("  make ui                                        the assets, their checks and these runs in Dagster")
     console.print("  make run                                       again: the shop changes, only the change is read")
     console.print(f"  {store}/persistent-artifacts/…                 marker.txt, current-state/, runs/*/incremental-diff/")
+    console.print("  .venv/bin/tidemark stream history default/shop/shop.carts     how far it was read, when and by whom")
     console.print("  .venv/bin/tidemark --help                      history, state, diff, check, rollback, …")
 
 
 def open_ui() -> int:
     with shop() as url:
         command = [str(Path(sys.executable).with_name("tidemark")), "ui", "--config", str(ROOT / "tidemark.yaml")]
-        process = subprocess.Popen(command, env=os.environ | {"SHOP_URL": url})
+        process = subprocess.Popen(command, env=os.environ | {"SHOP_URL": url, "DELIVERIES": str(deliveries())})
         try:
             return process.wait()
         except KeyboardInterrupt:

@@ -26,24 +26,20 @@ def register(app: typer.Typer) -> None:
 
 
 def maintain(
-    connections: Annotated[list[str] | None, typer.Argument(metavar="[CONNECTION…]", help="Default: all.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[CONNECTION|TENANT/CONNECTOR/STREAM…]", help="Default: all.")
+    ] = None,
     keep_runs: Annotated[int, typer.Option(min=1, help="Runs whose state can still be read and rolled back to.")] = 50,
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
     """Compact the lake's files, forget old snapshots, remove files that nothing refers to."""
     loaded = load_config(config)
-    names = connections or list(loaded.connections)
-    settings = [loaded.connection(name) for name in names]
-    from spark_code.catalog.maintenance import maintain as maintain_connection
-    from spark_code.catalog.subject import CatalogSubject
     from spark_code.platform import Platform
+    from spark_code.upkeep import keepers
 
-    platform = Platform(loaded)
-    done = {
-        name: maintain_connection(CatalogSubject(platform, each), keep_runs=keep_runs)
-        for name, each in zip(names, settings, strict=True)
-    }
+    upkeep = keepers(Platform(loaded), names)
+    done = {name: keep(keep_runs) for name, keep in upkeep.items()}
     if as_json:
         print_json(done)
         return

@@ -126,8 +126,8 @@ def failure_told(context: RunFailureSensorContext, catalog: CatalogResource) -> 
     connection = run.tags.get(PARTITION_NAME_TAG)
     if config.email is None:
         return SkipReason("no `email:` in the configuration")
-    if connection not in config.connections:
-        return SkipReason("not a run of one of the connections")
+    if connection is None or connection not in (*config.connections, *config.tenants):
+        return SkipReason("not a run of one of the connections or tenants")
     send(config.email, failure_message(config.email, run.job_name, connection, run.run_id, cause(context)))
     return None
 

@@ -1,6 +1,7 @@
 """Each stream as two assets: what a run landed on its branch, and Bronze, which is published before the state moves."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from dagster import (
@@ -11,6 +12,7 @@ from dagster import (
     AssetKey,
     AssetsDefinition,
     Config,
+    FreshnessPolicy,
     MaterializeResult,
     MetadataValue,
     TableColumn,
@@ -89,7 +91,7 @@ def stream_assets(config: configuration.Config, manifest: Manifest, stream: Stre
         with run.step("checks"):
             yield from (reported(result, landed_at) for result in run.verify())
 
-    @asset(key=bronze_at, kinds={"iceberg"}, deps=[landed_at], **common)
+    @asset(key=bronze_at, kinds={"iceberg"}, deps=[landed_at], freshness_policy=freshness(manifest), **common)
     def bronze(context: AssetExecutionContext, connectors: ConnectorsResource) -> MaterializeResult[None]:
         run = connectors.run(context, manifest.connector, stream.id)
         run.publish()
@@ -106,6 +108,13 @@ def stream_assets(config: configuration.Config, manifest: Manifest, stream: Stre
 
     bronze_description = f"Every version of the records of {stream.id}, each once. Published before the state moves."
     return [described(landed, landed_description), checks, described(bronze, bronze_description)]
+
+
+def freshness(manifest: Manifest) -> FreshnessPolicy | None:
+    """How old the last run may be, where the manifest says so."""
+    if manifest.freshness is None:
+        return None
+    return FreshnessPolicy.time_window(fail_window=timedelta(microseconds=manifest.freshness.nanoseconds // 1000))
 
 
 def described(definition: AssetsDefinition, text: str) -> AssetsDefinition:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from platform_assets.connectors import trying
 from tidemark.cli.app import AsJson, ConfigFile
 from tidemark.cli.output import messages, print_facts, print_json, print_table
 from tidemark.cli.running import one_by_one
@@ -27,6 +28,7 @@ def register(app: typer.Typer) -> None:
     ):  # fmt: skip
         stream.command(name)(command)
     app.add_typer(stream, name="stream")
+    trying.register(app)
 
 
 # --- running ---------------------------------------------------------------------------------------------------------

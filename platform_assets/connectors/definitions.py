@@ -1,12 +1,14 @@
-"""What Dagster knows of connectors: assets and checks per stream, a job and a schedule per connector."""
+"""What Dagster knows of connectors: assets and checks per stream; jobs, schedules and a sensor per connector."""
 
-from dagster import AssetChecksDefinition, AssetSelection, Definitions, RunRequest, define_asset_job, schedule
+from dagster import AssetChecksDefinition, AssetSelection, Definitions, define_asset_job
 
-from platform_assets.catalog.automation import AGAIN
 from platform_assets.connectors.assets import group, stream_assets
+from platform_assets.connectors.automation import at_their_time, on_arrival, upkeep
 from tidemark.config import Config
+from tidemark.connectors.contract import CheckpointConnector
 from tidemark.connectors.manifest import Manifest
 from tidemark.connectors.manifests import load_manifests
+from tidemark.connectors.registry import connector_class
 
 
 def ingest_definitions(config: Config) -> Definitions:
@@ -16,24 +18,23 @@ def ingest_definitions(config: Config) -> Definitions:
 
 def of_connector(config: Config, manifest: Manifest) -> Definitions:
     made = [each for stream in manifest.streams for each in stream_assets(config, manifest, stream)]
-    job = define_asset_job(
-        group(manifest.connector),
-        selection=AssetSelection.groups(group(manifest.connector)),
+    name = group(manifest.connector)
+    ingest = define_asset_job(
+        name,
+        selection=AssetSelection.groups(name),
         description=f"Brings all streams of {manifest.connector} up to date, for one tenant.",
     )
-
-    @schedule(
-        job=job, cron_schedule=manifest.schedule or "@daily", execution_timezone="UTC", name=group(manifest.connector),
-        description=f"Brings {manifest.connector} up to date for every tenant.",
-    )  # fmt: skip
-    def at_its_time() -> list[RunRequest]:
-        return [
-            RunRequest(partition_key=tenant, tags={"tidemark/started-by": "schedule"} | AGAIN) for tenant in config.tenants
-        ]
-
+    cleaning = upkeep(config, manifest)
+    cleaned = f"Cleans up behind the runs of {manifest.connector}, for every tenant."
+    schedules = [at_their_time(config, cleaning, f"{name}_upkeep", manifest.upkeep, cleaned)]
+    if manifest.schedule:
+        brought = f"Brings {manifest.connector} up to date for every tenant."
+        schedules.append(at_their_time(config, ingest, name, manifest.schedule, brought))
+    tells = issubclass(connector_class(manifest.kind), CheckpointConnector)
     return Definitions(
         assets=[each for each in made if not isinstance(each, AssetChecksDefinition)],
         asset_checks=[each for each in made if isinstance(each, AssetChecksDefinition)],
-        jobs=[job],
-        schedules=[at_its_time] if manifest.schedule else [],
+        jobs=[ingest, cleaning],
+        schedules=schedules,
+        sensors=[on_arrival(config, manifest, ingest)] if tells else [],
     )

@@ -63,10 +63,14 @@ class IngestRun(RunFrame):
     def _prepare(self) -> None:
         runs, place = self.subject.platform.control.runs, self.subject.place
         runs.abandon_running(SYSTEM, place.subject, self.run_id)
-        self._discard_branches()
-        self._finish_published()
+        self.recover()
         runs.begin(SYSTEM, place.subject, self.run_id, {"tenant": place.tenant, "stream": place.stream})
         fault_point("ingest.after_begin")
+
+    def recover(self) -> None:
+        """Puts right what a killed run left behind. Only for the holder of the stream's lease."""
+        self._discard_branches()
+        self._finish_published()
 
     def _finish_published(self) -> None:
         """Moves the state for a run that was stopped after it had published: readers have seen what it landed."""

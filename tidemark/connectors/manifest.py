@@ -15,6 +15,7 @@ from tidemark.config.environment import BadReference, substituted, with_environm
 from tidemark.config.explanation import problems_of
 from tidemark.config.problems import Place, as_error, did_you_mean, shown
 from tidemark.config.schema import DIALECT, with_references
+from tidemark.connectors.durations import Duration
 from tidemark.connectors.forbidden import report_state_and_secrets
 from tidemark.connectors.registry import known_kinds
 from tidemark.connectors.stream import ManifestSection, StreamSpec, checked_name
@@ -57,6 +58,10 @@ class Manifest(ManifestSection):
     """The name of credentials kept elsewhere, or fields with a reference to the environment each: ${NAME}."""
     schedule: str | None = None
     """When a run starts by itself: a cron expression such as "0 * * * *". Without it, never."""
+    upkeep: str = "0 3 * * 0"
+    """When the tables are compacted and old files removed, if its schedule is on: a cron expression."""
+    freshness: Duration | None = None
+    """How old the last run may be before Dagster says that the streams are stale: PT2H."""
     rate_limit: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_number)] | None = None
     """Requests to the source in a second, at most."""
     streams: Annotated[tuple[StreamSpec, ...], Field(min_length=1, strict=False)]
@@ -131,7 +136,7 @@ class Manifest(ManifestSection):
                 )
         return given
 
-    @field_validator("schedule")
+    @field_validator("schedule", "upkeep")
     @classmethod
     def _schedule_is_cron(cls, schedule: str | None) -> str | None:
         return None if schedule is None else checked_cron(schedule)

@@ -28,6 +28,11 @@ def known_kinds() -> tuple[str, ...]:
 
 def connector_for(kind: str, settings: Mapping[str, Any], credentials: Mapping[str, str]) -> Connector:
     """The connector of a kind, ready to read the source that the settings lead to."""
+    return connector_class(kind)(settings, credentials)
+
+
+def connector_class(kind: str) -> type[Connector]:
+    """The class of a kind."""
     if kind not in Connector._by_kind:
         _load(kind)
     if kind not in Connector._by_kind:
@@ -35,7 +40,7 @@ def connector_for(kind: str, settings: Mapping[str, Any], credentials: Mapping[s
         raise ConfigError(
             f"there is no connector of the kind '{kind}'.{did_you_mean(kind, known)} Known: {', '.join(known)}."
         )
-    return Connector._by_kind[kind](settings, credentials)
+    return Connector._by_kind[kind]
 
 
 @cache
