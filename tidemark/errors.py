@@ -107,6 +107,10 @@ class LakeError(TidemarkError):
     """The lake failed."""
 
 
+class TaskLost(TidemarkError):
+    """The process of a Spark task was ended from outside."""
+
+
 class JavaMissing(TidemarkError):
     """Spark needs Java 17 or later."""
 

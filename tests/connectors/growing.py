@@ -1,6 +1,8 @@
 """A third party's connector: records in a JSON file, with fields that nobody describes."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,3 +41,16 @@ class Growing(Connector):
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class Dying(Growing):
+    """Its process is killed, once, when it reads the slice that the file `doomed` names."""
+
+    kind = "dying"
+
+    def read(self, stream: StreamSpec, slice: Slice, page_size: int) -> Iterator[pa.RecordBatch]:
+        doomed = Path(self.settings["doomed"])
+        if doomed.exists() and doomed.read_text() == str(slice.number):
+            doomed.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from super().read(stream, slice, page_size)

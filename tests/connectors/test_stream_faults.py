@@ -1,5 +1,6 @@
 """Streams on bad days: kill -9 at every step boundary, slices that fail, two runs at once, a source that went back."""
 
+import json
 import shutil
 import sqlite3
 from pathlib import Path
@@ -12,9 +13,10 @@ from spark_code.connectors.run import IngestRun
 from spark_code.lake import without_checksum
 from tests.catalog.harness import SparkForTests
 from tests.catalog.killing import KILLED, in_child
+from tests.connectors.growing import Dying
 from tests.connectors.harness import Stream
 from tests.services.postgres import PostgresServer
-from tidemark.errors import CursorBackwards, RunInProgress, SliceFailed, StateSealBroken
+from tidemark.errors import CursorBackwards, RunInProgress, SliceFailed, StateSealBroken, TaskLost
 
 pytestmark = pytest.mark.fault
 
@@ -109,6 +111,22 @@ def test_slices_that_were_finished_are_kept_and_only_the_others_are_read_again(
     assert [record["id"] for record in stream.latest()] == list(range(1, 25001))
     read_first = [record for record in stream.changes() if record["share"] < 0]
     assert len(read_first) >= 10_000  # still as they were when the first run read them
+    assert strays(stream) == []
+
+
+def test_a_task_that_is_killed_is_named_and_only_its_slice_is_read_again(tmp_path: Path, spark: SparkForTests) -> None:
+    path = tmp_path / "records.json"
+    path.write_text(json.dumps([{"id": number} for number in range(6)]))
+    doomed = tmp_path / "doomed"
+    doomed.write_text("4")
+    stream = Stream.make(tmp_path / "lake", spark, Dying.kind, {"path": str(path), "doomed": str(doomed)}, key=["id"])
+    with pytest.raises(TaskLost, match="ended from outside"):
+        stream.run()
+    assert stream.snapshot() is None
+    kept = [info.key for info in stream.platform.store.list(stream.subject.place.root) if "/slices/" in info.key]
+    stream.run()
+    assert stream.last_run.reason == ("resumed" if kept else "no state")
+    assert [record["id"] for record in stream.latest()] == list(range(6))
     assert strays(stream) == []
 
 
