@@ -18,6 +18,7 @@ os.environ["AWS_ACCESS_KEY_ID"] = "tidemark-test"
 os.environ.setdefault("AWS_SECRET_ACCESS_KEY", secrets.token_hex(16))
 
 from tests.catalog.harness import Catalog, SparkForTests  # noqa: E402
+from tests.services.mariadb import MariadbServer, mariadb  # noqa: E402
 from tests.services.postgres import PostgresServer, postgres  # noqa: E402
 from tests.services.s3 import S3Server, seaweedfs  # noqa: E402
 
@@ -47,6 +48,15 @@ def pg(server_folder: Path) -> Iterator[PostgresServer]:
     folder.mkdir()
     folder.chmod(0o755)
     with postgres(folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def maria(server_folder: Path) -> Iterator[MariadbServer]:
+    folder = server_folder / "mariadb"
+    folder.mkdir()
+    folder.chmod(0o755)
+    with mariadb(folder) as server:
         yield server
 
 

@@ -1,0 +1,150 @@
+"""What a database must say of itself to be read: names, types, literals, the clock, and the way to Arrow."""
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, ClassVar
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from tidemark.connectors.contract import StreamDescription
+from tidemark.connectors.cursors import Cursor, CursorType
+from tidemark.connectors.stream import StreamSpec
+from tidemark.connectors.timestamps import Timestamp
+from tidemark.errors import ConfigError
+
+INSTANT = pa.timestamp("us", tz="UTC")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as the source declares it."""
+
+    name: str
+    type: pa.DataType
+    declared: str
+    # It must travel as text to arrive unharmed.
+    as_text: bool = False
+    # Its text is compared as the instant that it means.
+    instant: bool = False
+
+
+class Dialect(ABC):
+    """One database. Picklable: it holds an address, and connects when it is asked something."""
+
+    schemes: ClassVar[tuple[str, ...]]
+    port: ClassVar[int | None] = None
+    text_type: ClassVar[str] = "text"
+
+    def __init__(self, url: str, target: str) -> None:
+        self.url = url
+        self.target = target
+
+    def quoted(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    def text(self, value: str) -> str:
+        return "'" + value.replace("'", "''") + "'"
+
+    def name(self, source: str) -> str:
+        """`table` or `schema.table`; a part in double quotes may have dots."""
+        return ".".join(self.quoted(part) for part in parts_of(source))
+
+    def table(self, source: str) -> str:
+        """To be put after FROM. The alias keeps `ordered` from meaning the text that a column may be selected as."""
+        return f"{self.name(source)} AS t"
+
+    def shown(self, column: Column, name: str | None = None) -> str:
+        """How a column is selected."""
+        expression = f"CAST({self.quoted(column.name)} AS {self.text_type})" if column.as_text else self.quoted(column.name)
+        return f"{expression} AS {self.quoted(name or column.name)}"
+
+    def ordered(self, column: Column) -> str:
+        """How a column is compared and sorted."""
+        return f"t.{self.quoted(column.name)}"
+
+    def known(self, column: Column) -> str:
+        """A condition, never NULL itself: the column has a value."""
+        return f"{self.ordered(column)} IS NOT NULL"
+
+    def compared(self, left: list[str], sign: str, right: list[str]) -> str:
+        """A condition: one row of values against another, part by part."""
+        return f"({', '.join(left)}) {sign} ({', '.join(right)})"
+
+    def literal(self, column: Column, value: Any) -> str:
+        """A value of the column as it was read, to be compared with `ordered`."""
+        return f"CAST({self.text(written(value))} AS {column.declared})"
+
+    def bound(self, column: Column, cursor: Cursor, zone: str | None) -> str:
+        """A bound of a window, to be compared with `ordered`."""
+        if cursor.timestamp is None:
+            return f"CAST({self.text(str(cursor))} AS {column.declared})"
+        moment = self.moment(column, cursor.timestamp, zone)
+        return f"CAST({self.text(moment.isoformat(sep=' '))} AS {column.declared})"
+
+    def moment(self, column: Column, timestamp: Timestamp, zone: str | None) -> datetime:
+        """An instant as the column would have it, to the microsecond: without a zone, as clocks in the zone show it."""
+        moment = EPOCH + timedelta(microseconds=timestamp.instant // 1000)
+        if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+            return moment
+        return moment.astimezone(ZoneInfo(zone or "UTC")).replace(tzinfo=None)
+
+    def refuse(self, stream: StreamSpec) -> None:
+        """What this database cannot do right is refused before anything is read."""
+        del stream  # most can do all of it
+
+    def as_cursor(self, column: Column, type: CursorType, stream: str) -> Column:
+        """The column as a cursor of that type; refused if its order is another."""
+        if self.is_text(column) and type != "text":
+            raise ConfigError(
+                f"{stream}: '{column.name}' is text at the source, where 10 comes before 9, and `cursor_type` says {type}. "
+                "Set it to text, or take another cursor."
+            )
+        return column
+
+    def is_text(self, column: Column) -> bool:
+        """Whether values are compared letter by letter."""
+        return pa.types.is_string(column.type) and not column.as_text
+
+    @abstractmethod
+    def tables(self) -> list[StreamDescription]: ...
+
+    @abstractmethod
+    def columns(self, source: str) -> list[Column]: ...
+
+    def clock(self, column: Column, zone: str | None) -> str:
+        """The database's own time, as a value of the column would be written."""
+        moment = self.present()
+        if pa.types.is_timestamp(column.type) and column.type.tz is None:
+            moment = moment.astimezone(ZoneInfo(zone or "UTC")).replace(tzinfo=None)
+        return moment.isoformat()
+
+    @abstractmethod
+    def present(self) -> datetime:
+        """The database's own time in UTC."""
+
+    @abstractmethod
+    def fetch(self, sql: str, stream: str) -> pa.Table: ...
+
+
+def parts_of(source: str) -> list[str]:
+    found = re.findall(r'"((?:[^"]|"")+)"|([^."]+)', source)
+    return [quoted.replace('""', '"') or plain for quoted, plain in found]
+
+
+def source_of(*parts: str) -> str:
+    """The other way: what `parts_of` takes apart."""
+    return ".".join('"' + part.replace('"', '""') + '"' if re.search(r'[."]', part) else part for part in parts)
+
+
+def written(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return "\\x" + value.hex()
+    return repr(value) if isinstance(value, float) else str(value)

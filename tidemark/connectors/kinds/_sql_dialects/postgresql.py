@@ -1,0 +1,109 @@
+"""PostgreSQL: connectorx to Arrow for rows, psycopg for questions."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from tidemark.connectors.contract import StreamDescription
+from tidemark.connectors.kinds._sql_dialects.base import INSTANT, Column, Dialect
+from tidemark.errors import SourceError, SourceUnreachable
+
+POSTGRESQL_TYPES = {
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "bytea": pa.binary(),
+    "text": pa.string(),
+    "uuid": pa.string(),
+}
+
+# Views, partitioned and foreign tables too. A relation that is not there has no columns.
+POSTGRESQL_COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), format_type(a.atttypid, NULL),
+       CASE WHEN a.atttypid = 'numeric'::regtype AND a.atttypmod > 0 THEN ((a.atttypmod - 4) >> 16) & 65535 END,
+       CASE WHEN a.atttypid = 'numeric'::regtype AND a.atttypmod > 0 THEN (((a.atttypmod - 4) & 2047) # 1024) - 1024 END
+FROM pg_attribute AS a
+WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+
+POSTGRESQL_TABLES = """
+SELECT n.nspname || '.' || c.relname, obj_description(c.oid),
+       (SELECT array_agg(a.attname ORDER BY array_position(i.indkey::int2[], a.attnum))
+        FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+        WHERE i.indrelid = c.oid AND i.indisprimary),
+       (SELECT array_agg(a.attname ORDER BY a.attnum) FROM pg_attribute AS a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.atttypid IN ('timestamptz'::regtype, 'timestamp'::regtype))
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+  AND NOT starts_with(n.nspname, 'pg_') AND has_table_privilege(c.oid, 'SELECT')
+ORDER BY 1"""
+
+
+class PostgresqlDialect(Dialect):
+    """connectorx to Arrow for rows, psycopg for questions."""
+
+    schemes = ("postgresql", "postgres")
+    port = 5432
+
+    def ordered(self, column: Column) -> str:
+        # By code point, as Python compares: a language's own order would make windows mean something else here and there.
+        is_text = column.declared == "text" or column.declared.startswith("character")
+        return super().ordered(column) + (' COLLATE "C"' if is_text else "")
+
+    def tables(self) -> list[StreamDescription]:
+        return [
+            StreamDescription(name, tuple(key or ()), tuple(cursors or ()), comment)
+            for name, comment, key, cursors in self._ask(POSTGRESQL_TABLES)
+        ]
+
+    def columns(self, source: str) -> list[Column]:
+        return [self._column(*row) for row in self._ask(POSTGRESQL_COLUMNS, (self.name(source),))]
+
+    def _column(self, name: str, declared: str, plain: str, precision: int | None, scale: int | None) -> Column:
+        if plain in POSTGRESQL_TYPES:
+            return Column(name, POSTGRESQL_TYPES[plain], declared)
+        if plain in ("character", "character varying"):
+            return Column(name, pa.string(), declared)
+        if plain in ("timestamp without time zone", "timestamp with time zone"):
+            return Column(name, INSTANT if plain.endswith("with time zone") else pa.timestamp("us"), declared)
+        if precision is not None and scale is not None and precision <= 38 and 0 <= scale <= precision:
+            # The driver hands out numerics as decimal(38, 10) of 96 bits: what may not fit goes as text.
+            return Column(name, pa.decimal128(precision, scale), declared, as_text=scale > 10 or precision - scale > 18)
+        # Arrays, enums, JSON (whose text the driver would rewrite), times of day (which Spark has no type for), …
+        return Column(name, pa.string(), declared, as_text=True)
+
+    def present(self) -> datetime:
+        ((now,),) = self._ask("SELECT clock_timestamp() AT TIME ZONE 'UTC'")
+        moment: datetime = now.replace(tzinfo=UTC)
+        return moment
+
+    def fetch(self, sql: str, stream: str) -> pa.Table:
+        import connectorx
+
+        try:
+            return connectorx.read_sql(self.url, sql, return_type="arrow", protocol="binary")
+        except RuntimeError as error:
+            raise self._named(error, stream) from None
+
+    def _ask(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        try:
+            with psycopg.connect(self.url, connect_timeout=10) as connection:
+                return connection.execute(sql.encode(), values or None).fetchall()
+        except psycopg.OperationalError as error:
+            raise SourceUnreachable(
+                f"{self.target} does not answer or refuses the login ({type(error).__name__})."
+            ) from None
+        except psycopg.Error as error:
+            raise SourceError(f"{self.target} refused a question ({type(error).__name__}).") from None
+
+    def _named(self, error: Exception, stream: str) -> SourceError:
+        # What the driver says may quote the address or a value of a record: only its kind is repeated.
+        text = str(error)
+        if "ERROR" in text:
+            return SourceError(f"{stream}: {self.target} refused the query. Does the table still have its columns?")
+        return SourceUnreachable(f"{stream}: {self.target} broke off or does not answer.")
