@@ -76,7 +76,7 @@ def test_a_stream_without_a_cursor_finds_what_is_gone_on_every_run(tmp_path: Pat
 
 def test_a_way_to_find_deletions_that_the_kind_does_not_have_is_refused(tmp_path: Path, spark: SparkForTests) -> None:
     table = Table(tmp_path, spark, "id INTEGER", deletes="log")
-    with pytest.raises(ConfigError, match=r"cannot find deletions by `log`. It can: none, flag, compare"):
+    with pytest.raises(ConfigError, match=r"cannot find deletions by `log`. It can: none, compare, flag"):
         table.stream.run()
     (tmp_path / "files").mkdir()
     stream = Stream.make(tmp_path / "f", spark, "files", {"path": str(tmp_path / "files")}, key=["id"], deletes="compare")
