@@ -153,7 +153,7 @@ def checked_address(kind: str, settings: Mapping[str, Any], credentials: Mapping
         raise ConfigError(f"settings of a {kind} connector: `url` must begin with http:// or https:// and name a host.")
     if "@" in url.netloc or url.query or url.fragment:
         raise ConfigError(
-            f"settings of a {kind} connector: `url` is an address alone, without ? and #. A login belongs into `credentials`."
+            f"settings of a {kind} connector: `url` is an address without ? and #. A login belongs into `credentials`."
         )
     timeout = settings.get("timeout", DEFAULT_TIMEOUT)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0:

@@ -16,4 +16,11 @@ cds.on('bootstrap', app => {
   })
 })
 
+cds.on('served', ({ Shop }) => {
+  Shop.after('READ', 'FineOrders', rows => {
+    for (const row of [rows].flat())
+      if (row?.updated_at) row.updated_at = row.updated_at.replace(/Z(\d+)$/, '$1Z')
+  })
+})
+
 module.exports = cds.server

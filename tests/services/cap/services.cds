@@ -32,11 +32,14 @@ entity data.Things {
   places       : many Address;
 }
 
+// FineOrders shows microseconds, as a database may keep them, while filters compare milliseconds: a time is kept as
+// '….123Z456', which sorts between its millisecond and the next, and shown as '….123456Z'.
 service Shop @(path: '/odata/v4/shop') {
   @cds.query.limit: { default: 100000, max: 100000 }
   entity Orders as projection on data.Orders;
   @cds.query.limit: { default: 7, max: 7 }
   entity FewOrders as projection on data.Orders;
+  entity FineOrders as projection on data.Orders;
   entity Things as projection on data.Things;
 }
 

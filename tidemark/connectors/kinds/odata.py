@@ -126,11 +126,11 @@ class ODataConnector(Connector):
             records, first = page.records, page.records[cursor[0].name]
             in_order(first, stream, cursor[0])
             if not page.link and records.num_rows < page_size:
-                yield from self._inside(stream, records, window)
+                yield from self._inside(stream, records, window, page_size)
                 return
             tick = Tick.of_last(first, cursor[0])
             head = records.slice(0, tick.begins)
-            yield from self._inside(stream, head, window)
+            yield from self._inside(stream, head, window, page_size)
             if 2 * head.num_rows >= records.num_rows:
                 following = f"{lowest} and {cursor[0].name} ge {cursor[0].literal(tick.value)}"
             else:
@@ -138,13 +138,15 @@ class ODataConnector(Connector):
                 inner = [*rest, *(each for each in key if each not in rest)]
                 whole = f"{lowest} and {within(cursor[0], tick.value)}"
                 for part in self._by_keyset(stream, whole, inner, page_size):
-                    yield from self._inside(stream, part, window)
+                    yield from self._inside(stream, part, window, page_size)
                 following = f"{lowest} and {behind(cursor[0], tick.value)}"
             if following == start:
                 raise does_not_obey(stream, "$filter")
             start = following
 
-    def _inside(self, stream: StreamSpec, records: pa.RecordBatch, window: Window) -> Iterator[pa.RecordBatch]:
+    def _inside(
+        self, stream: StreamSpec, records: pa.RecordBatch, window: Window, page_size: int
+    ) -> Iterator[pa.RecordBatch]:
         """The records that are in the window: a filter on a timestamp may have let in more, any other may not."""
         cursor = self._cursor(stream)
         keep = inside(records, cursor, window, stream.cursor_zone)
@@ -152,7 +154,7 @@ class ODataConnector(Connector):
             if cursor[0].edm not in CURSORS["timestamp"]:
                 raise does_not_obey(stream, "$filter")
             records = records.filter(keep)
-        yield from filled(records)
+        yield from batches(records, page_size)
 
     def _by_keyset(
         self, stream: StreamSpec, where: str, order: list[Property], page_size: int, fields: list[Property] | None = None
@@ -163,13 +165,13 @@ class ODataConnector(Connector):
             rest = after(order, last) if last is not None else ""
             both = " and ".join(part for part in (where, rest) if part)
             page = self._page(stream, fields, where=both, order=names(order), top=page_size)
-            yield from filled(page.records)
+            yield from batches(page.records, page_size)
             if not page.link and page.records.num_rows < page_size:
                 return
             first, final = (
                 [page.records[each.name][place].as_py() for each in order] for place in (0, page.records.num_rows - 1)
             )
-            if first == last:
+            if last in (first, final):
                 raise does_not_obey(stream, "$filter")
             last = final
 
@@ -309,9 +311,10 @@ def names(properties: Iterable[Property]) -> str:
     return ",".join(each.name for each in properties)
 
 
-def filled(page: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if page.num_rows:
-        yield page
+def batches(records: pa.RecordBatch, page_size: int) -> Iterator[pa.RecordBatch]:
+    """Never an empty one, and never a larger one than was asked for, even if the source sent more."""
+    for start in range(0, records.num_rows, page_size):
+        yield records.slice(start, page_size)
 
 
 def texts(column: pa.Array, declared: Property) -> list[str]:
