@@ -4,6 +4,7 @@ A message names the address and what was asked for. It never quotes an answer, a
 """
 
 import gzip
+import logging
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -23,6 +24,10 @@ DEFAULT_TIMEOUT = 60.0
 ATTEMPTS = 4
 LONGEST_WAIT = 60.0
 BUSY = (429, 503)
+
+# These write the address of every request into the log, and its query holds values of state.
+for _name in ("httpx", "httpcore"):
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,8 @@ class HttpSource:
             finally:
                 response.close()
         except httpx.ConnectError:
-            raise SourceUnreachable(f"{what}: nothing answers at {self.url}.") from None
+            trust = ", or its certificate is not trusted" if self.url.startswith("https:") else ""
+            raise SourceUnreachable(f"{what}: nothing answers at {self.url}{trust}.") from None
         except httpx.TimeoutException:
             raise SourceUnreachable(
                 f"{what}: no answer from {self.url} within {self._timeout:g} s. Raise `timeout`, or lower `page_size`."

@@ -1,6 +1,8 @@
 """Entity sets of a real CAP server, and what goes wrong on the way to one. No Spark."""
 
 import json
+import logging
+import pickle
 import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -301,6 +303,9 @@ def test_a_source_that_does_not_sort_or_filter_is_told_and_does_not_run_for_ever
         rows = [{"id": n, "updated_at": second(moment), "quantity": moment} for n, moment in enumerate(moments)]
         return Answered(200, json.dumps({"value": rows}).encode())
 
+    shop.proxy.plan(Answered(200, b'{"value":[{"id":1,"updated_at":null}]}'), on="/Orders?")
+    with pytest.raises(SourceError, match=r"does not obey"):
+        list(shop.connector.read(orders(), Slice(0), 1))
     shop.proxy.plan(answered(2, 1), on="/Orders?")
     with pytest.raises(SourceError, match=r"does not obey \$orderby=updated_at"):
         list(shop.connector.read(orders(), Slice(0), 2))
@@ -473,6 +478,28 @@ def test_a_source_that_asks_for_patience_gets_it(shop: Shop, waits: list[float])
     with pytest.raises(SourceError, match=r"too busy \(status 429\)"):
         list(shop.connector.read(orders(), Slice(0), 10))
     assert waits[3:] == [5.0] * 3
+
+
+def test_a_key_without_a_value_ends_the_paging_by_name(shop: Shop) -> None:
+    shop.proxy.plan(Answered(200, b'{"value":[{"id":null}]}'), on="/Orders?")
+    with pytest.raises(SourceError, match="a record lacks a part of its key"):
+        list(shop.connector.read(orders(cursor=None), Slice(0), 1))
+
+
+def test_no_log_has_a_value_of_state(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    shop.put((1, second(1)))
+    shop.read(orders())
+    assert "2025" not in caplog.text
+
+
+def test_a_connector_that_was_used_works_elsewhere_with_the_fields_it_knows(shop: Shop) -> None:
+    shop.put((1, second(1)))
+    shop.connector.discover(orders())
+    before = len(shop.proxy.seen)
+    with pickle.loads(pickle.dumps(shop.connector)) as elsewhere:
+        assert sum(page.num_rows for page in elsewhere.read(orders(), Slice(0), 10)) == 1
+    assert len(shop.proxy.seen) == before + 1
 
 
 def test_every_request_waits_for_its_turn_and_has_no_plus_for_a_space(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

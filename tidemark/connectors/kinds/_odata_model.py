@@ -40,7 +40,7 @@ WHOLE = ("Edm.Byte", "Edm.SByte", "Edm.Int16", "Edm.Int32", "Edm.Int64")
 CURSORS: Mapping[str, tuple[str, ...]] = {
     "timestamp": ("Edm.DateTimeOffset", "Edm.Date"),
     "integer": (*WHOLE, "Edm.Decimal"),
-    "decimal": (*WHOLE, "Edm.Decimal", "Edm.Double", "Edm.Single"),
+    "decimal": (*WHOLE, "Edm.Decimal", "Edm.Double"),
     "text": ("Edm.String", "Edm.Guid", "Edm.TimeOfDay"),
 }
 COMPARED = {edm for each in CURSORS.values() for edm in each}

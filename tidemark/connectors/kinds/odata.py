@@ -173,6 +173,10 @@ class ODataConnector(Connector):
             )
             if last in (first, final):
                 raise does_not_obey(stream, "$filter")
+            if None in final:
+                raise SourceError(
+                    f"{asked(stream)}: a record lacks a part of its key, so what follows it cannot be asked for."
+                )
             last = final
 
     def _page(
@@ -287,7 +291,7 @@ class Tick:
 
 def in_order(column: pa.Array, stream: StreamSpec, declared: Property) -> None:
     """A server that does not sort, or sorts text by another rule than its letters' numbers, would make us skip records."""
-    if len(column) > 1 and not pc.all(pc.less_equal(column[:-1], column[1:]), min_count=0).as_py():
+    if column.null_count or not pc.all(pc.less_equal(column[:-1], column[1:]), min_count=0).as_py():
         raise does_not_obey(stream, f"$orderby={declared.name}")
 
 
