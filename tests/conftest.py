@@ -18,6 +18,7 @@ os.environ["AWS_ACCESS_KEY_ID"] = "tidemark-test"
 os.environ.setdefault("AWS_SECRET_ACCESS_KEY", secrets.token_hex(16))
 
 from tests.catalog.harness import Catalog, SparkForTests  # noqa: E402
+from tests.services.cap import CapServer, cap  # noqa: E402
 from tests.services.mariadb import MariadbServer, mariadb  # noqa: E402
 from tests.services.postgres import PostgresServer, postgres  # noqa: E402
 from tests.services.s3 import S3Server, seaweedfs  # noqa: E402
@@ -57,6 +58,12 @@ def maria(server_folder: Path) -> Iterator[MariadbServer]:
     folder.mkdir()
     folder.chmod(0o755)
     with mariadb(folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def cap_server(server_folder: Path) -> Iterator[CapServer]:
+    with cap(server_folder / "cap") as server:
         yield server
 
 
