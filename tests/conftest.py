@@ -18,7 +18,7 @@ os.environ["AWS_ACCESS_KEY_ID"] = "tidemark-test"
 os.environ.setdefault("AWS_SECRET_ACCESS_KEY", secrets.token_hex(16))
 
 from tests.catalog.harness import Catalog, SparkForTests  # noqa: E402
-from tests.services.postgres import PostgresServer, postgres  # noqa: E402
+from tests.services.postgres import PostgresServer, logical_postgres, postgres  # noqa: E402
 from tests.services.s3 import S3Server, seaweedfs  # noqa: E402
 
 
@@ -47,6 +47,16 @@ def pg(server_folder: Path) -> Iterator[PostgresServer]:
     folder.mkdir()
     folder.chmod(0o755)
     with postgres(folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def logical_pg(server_folder: Path) -> Iterator[PostgresServer]:
+    """A server of its own, whose log can be decoded."""
+    folder = server_folder / "logical-postgres"
+    folder.mkdir()
+    folder.chmod(0o755)
+    with logical_postgres(folder) as server:
         yield server
 
 
