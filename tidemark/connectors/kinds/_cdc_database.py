@@ -24,7 +24,8 @@ Columns = list[tuple[str, int, int]]
 # The log and a snapshot must write the same value as the same text, and no role's own time limit may cut a long read.
 SESSION = f"""
 SET client_encoding = 'UTF8'; SET timezone = 'UTC'; SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres';
-SET bytea_output = 'hex'; SET standard_conforming_strings = on; SET extra_float_digits = 1; SET statement_timeout = 0; SET lock_timeout = '{WAIT}';
+SET bytea_output = 'hex'; SET standard_conforming_strings = on; SET extra_float_digits = 1;
+SET statement_timeout = 0; SET lock_timeout = '{WAIT}';
 SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0"""
 
 IDENTITY = """

@@ -75,9 +75,11 @@ def read_log(database: Database, stream: StreamSpec, slice: Slice, shape: Shape,
             elif told is None or isinstance(told, Commit) or not inside:
                 continue
             elif table in told.tables if isinstance(told, Truncate) else told.table == table:
-                pages.take(told)
-                yield from pages.full()
-        yield from pages.rest()
+                pages.take(told, len(message))
+                while pages.are_full:
+                    yield pages.page()
+        while pages.are_there:
+            yield pages.page()
     except NotPgoutput as error:
         raise SourceError(f"{stream.id}: {error}.") from None
 

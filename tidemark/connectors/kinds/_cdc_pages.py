@@ -1,7 +1,7 @@
 """Changes of a table as pages: rows of texts from the log or a snapshot become columns of the lake's types."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -119,30 +119,33 @@ class LogPages:
         self._places = [place.get(name) for name in self._shape.names]
         self._plain = names == self._shape.names
         flagged = {column.name for column in relation.columns if column.in_key}
-        if not set(self._shape.stream.key) <= flagged:
-            raise SourceError(
-                f"{self._shape.stream.id}: a part of the log tells changes by another key than the manifest's. The replica "
-                "identity was changed. `tidemark ingest --full` reads everything and begins the log anew."
-            )
-        self._key = [place[name] for name in self._shape.stream.key]
+        self._key = [place[name] for name in self._shape.stream.key if name in flagged]
 
-    def take(self, change: Insert | Update | Delete | Truncate) -> None:
+    def take(self, change: Insert | Update | Delete | Truncate, size: int) -> None:
+        """A change, and how many bytes it is long."""
+        self._bytes += size
+        if isinstance(change, Truncate):
+            self._add("truncate", [None] * len(self._shape.columns))
+            return
+        if len(self._key) < len(self._shape.stream.key):
+            raise SourceError(
+                f"{self._shape.stream.id}: a part of the log tells changes by another key than the manifest's: the replica "
+                "identity or a column's name was changed. `tidemark ingest --full` reads everything and begins the log anew."
+            )
         if isinstance(change, Insert):
             self._add("upsert", self._row(change.new))
         elif isinstance(change, Update):
             self._update(change)
-        elif isinstance(change, Delete):
-            self._add("delete", self._key_row(change.old))
         else:
-            self._add("truncate", [None] * len(self._places))
+            self._add("delete", self._key_row(change.old))
 
-    def full(self) -> Iterator[pa.RecordBatch]:
-        while len(self._rows) >= self._page_size or self._bytes >= PAGE_BYTES:
-            yield self._page()
+    @property
+    def are_full(self) -> bool:
+        return len(self._rows) >= self._page_size or self._bytes >= PAGE_BYTES
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        while self._rows:
-            yield self._page()
+    @property
+    def are_there(self) -> bool:
+        return bool(self._rows)
 
     def _update(self, change: Update) -> None:
         new, old = change.new, change.old
@@ -154,7 +157,10 @@ class LogPages:
                     new[place] = old[place] if new[place] is UNCHANGED else new[place]
             if any(old[place] != new[place] for place in self._key):
                 self._add("delete", self._key_row(old))
-        self._add("upsert", self._row(new))
+        row = self._row(new)
+        if UNCHANGED in row:
+            self._lacking.append(len(self._rows))
+        self._add("upsert", row)
 
     def _row(self, values: Row) -> Row:
         return values if self._plain else [None if place is None else values[place] for place in self._places]
@@ -166,12 +172,9 @@ class LogPages:
         self._place += 1
         self._cursors.append(f"{self._commit}.{self._place:010d}")
         self._operations.append(operation)
-        if UNCHANGED in row:
-            self._lacking.append(len(self._rows))
         self._rows.append(row)
-        self._bytes += sum([len(value) for value in row if isinstance(value, bytes)])
 
-    def _page(self) -> pa.RecordBatch:
+    def page(self) -> pa.RecordBatch:
         count = self._page_size
         rows, self._rows = self._rows[:count], self._rows[count:]
         cursors, self._cursors = self._cursors[:count], self._cursors[count:]

@@ -81,6 +81,7 @@ class Truncate(NamedTuple):
 Message: TypeAlias = Begin | Commit | Relation | Insert | Update | Delete | Truncate
 
 _NUMBER = Struct(">I")
+_length = _NUMBER.unpack_from
 _LONG = Struct(">Q")
 _COUNT = Struct(">H")
 _COLUMN = Struct(">Ii")
@@ -163,7 +164,7 @@ def _name(message: bytes, place: int) -> tuple[str, int]:
 
 
 def _values(message: bytes, place: int) -> tuple[list[Value], int]:
-    """The values of a row and where it ends. This is where the time goes: no calls inside."""
+    """The values of a row and where it ends. This is where the time goes."""
     count = message[place] << 8 | message[place + 1]
     place += 2
     values: list[Value] = []
@@ -171,7 +172,7 @@ def _values(message: bytes, place: int) -> tuple[list[Value], int]:
         kind = message[place]
         if kind == _TEXT:
             start = place + 5
-            place = start + int.from_bytes(message[place + 1 : start], "big")
+            place = start + _length(message, place + 1)[0]
             values.append(message[start:place])
         elif kind == _NULL:
             values.append(None)
