@@ -627,6 +627,27 @@ def test_a_type_that_changes_in_the_log_is_the_later_one_if_its_values_fit(follo
 
 
 @pytest.mark.service
+def test_a_type_that_changes_back_is_the_last_one(following: Shop) -> None:
+    following.run(
+        "INSERT INTO orders VALUES (1, '12')",
+        "ALTER TABLE orders ALTER item TYPE bigint USING item::bigint",
+        "INSERT INTO orders VALUES (2, 34)",
+        "ALTER TABLE orders ALTER item TYPE text",
+        "INSERT INTO orders VALUES (3, 'pen')",
+    )
+    assert following.changes() == [("upsert", 1, "12"), ("upsert", 2, "34"), ("upsert", 3, "pen")]
+
+
+@pytest.mark.service
+def test_a_column_of_before_the_position_is_known_to_the_changes_after_it(following: Shop) -> None:
+    """The log describes a table once: here in a transaction that was read, and is still in the slot."""
+    following.run("INSERT INTO orders VALUES (1, 'pen')")
+    following.next(acknowledge=False)
+    following.run("INSERT INTO orders VALUES (2, 'ink')", "ALTER TABLE orders DROP COLUMN item")
+    assert following.changes() == [("upsert", 2, "ink")]
+
+
+@pytest.mark.service
 def test_a_type_that_changes_and_does_not_fit_is_refused_without_the_value(following: Shop) -> None:
     following.run(
         "INSERT INTO orders VALUES (1, 'secret')",
@@ -980,6 +1001,14 @@ def test_nobody_there_is_told_as_such() -> None:
 
     connector = CdcConnector({"url": f"postgresql://someone:hidden@127.0.0.1:{free_port()}/shop"}, {})
     with pytest.raises(SourceUnreachable, match="does not answer") as raised:
+        connector.pending(stream_of(), None, 2)
+    assert "hidden" not in str(raised.value)
+
+
+@pytest.mark.fast
+def test_an_address_that_cannot_be_read_is_not_shown() -> None:
+    connector = CdcConnector({"url": "postgresql://someone:hidden@127.0.0.1/shop?hidden=1"}, {})
+    with pytest.raises(ConfigError, match="`url` cannot be read") as raised:
         connector.pending(stream_of(), None, 2)
     assert "hidden" not in str(raised.value)
 

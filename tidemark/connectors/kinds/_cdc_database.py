@@ -169,9 +169,8 @@ class Database:
 
     def _connected(self, who: str, *, replication: bool = False) -> Session:
         self.pace()
-        url = conninfo.make_conninfo(self._dialect.url, **({"replication": "database"} if replication else {}))
         try:
-            return psycopg.connect(url, autocommit=True, connect_timeout=10)
+            return psycopg.connect(self._conninfo(replication), autocommit=True, connect_timeout=10)
         except psycopg.OperationalError as error:
             # The server's words come in its own language, so whether it answers is asked apart.
             if isinstance(error, errors.ConnectionTimeout) or pq.PGconn.ping(self._dialect.url.encode()) != pq.Ping.OK:
@@ -182,6 +181,15 @@ class Database:
                 "`ALTER ROLE … REPLICATION`, let it in with pg_hba.conf, and have `max_wal_senders` to spare."
             )
         raise SourceRefused(f"{who}: {self.target} refused the login. Check user, password and database.")
+
+    def _conninfo(self, replication: bool) -> str:
+        try:
+            return conninfo.make_conninfo(self._dialect.url, **({"replication": "database"} if replication else {}))
+        except psycopg.ProgrammingError:
+            # What the driver says of it quotes it.
+            raise ConfigError(
+                "settings of a cdc connector: `url` cannot be read. Write postgresql://host:port/database."
+            ) from None
 
     @contextmanager
     def _named(self, connection: Session, who: str, *, keep: bool = False) -> Iterator[None]:

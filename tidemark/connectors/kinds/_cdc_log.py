@@ -21,14 +21,17 @@ LOOKED_UP = 500
 
 PEEK = "pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, NULL, 'proto_version', '1', 'publication_names', %s)"
 MESSAGES = f"SELECT data FROM {PEEK}"
-# Of every transaction where it begins, how its tables look, and which of them it changes: Begin, Relation and Truncate as
-# they are; of Delete, Insert and Update the letter and the table, each once.
+# How tables look and which of them are changed: Relation and Truncate as they are; of Delete, Insert and Update the letter
+# and the table; each once, however long the log. A transaction is inside if its Begin, which has the commit's place, is.
 OUTLINE = f"""
-SELECT head FROM (
-    SELECT n, xid, CASE WHEN get_byte(data, 0) IN (66, 82, 84) THEN data ELSE substr(data, 1, 5) END AS head
-    FROM {PEEK} WITH ORDINALITY AS message (lsn, xid, data, n)
-    WHERE get_byte(data, 0) IN (66, 82, 84, 68, 73, 85)) AS outlined
-GROUP BY xid, head ORDER BY min(n)"""
+WITH message AS MATERIALIZED (
+    SELECT n, data, get_byte(data, 0) AS kind FROM {PEEK} WITH ORDINALITY AS peeked (lsn, xid, data, n)),
+inside AS (
+    SELECT min(n) FILTER (WHERE substr(data, 2, 8) >= %s) AS first, min(n) FILTER (WHERE substr(data, 2, 8) >= %s) AS after
+    FROM message WHERE kind = ascii('B'))
+SELECT COALESCE(n >= first, false), CASE WHEN chr(kind) IN ('R', 'T') THEN data ELSE substr(data, 1, 5) END AS head
+FROM message CROSS JOIN inside WHERE chr(kind) IN ('R', 'T', 'D', 'I', 'U') AND (after IS NULL OR n < after)
+GROUP BY 1, 2 ORDER BY max(n)"""
 
 
 def outlined(
@@ -36,26 +39,22 @@ def outlined(
 ) -> tuple[list[Relation], bool]:
     """How the table looked in the transactions between the bounds, and whether one of them changed it."""
     relations: list[Relation] = []
-    current: Relation | None = None
-    inside, changed = False, False
-    for (head,) in database.ask(connection, OUTLINE, *peeked):
-        told = decoded(head) if head[0] in b"BRT" else None
-        if isinstance(told, Begin):
-            inside = lower <= told.commit < upper
-            continue
+    before: list[Relation] = []
+    changed = False
+    bounds = (lower.to_bytes(8, "big"), upper.to_bytes(8, "big"))
+    for inside, head in database.ask(connection, OUTLINE, *peeked, *bounds):
+        told = decoded(head) if head[0] in b"RT" else None
         if isinstance(told, Relation):
-            touched = told.table == table.number
-            current = told if touched else current
-        elif isinstance(told, Truncate):
-            touched = table.number in told.tables
-        else:
-            touched = int.from_bytes(head[1:5], "big") == table.number
-        if inside and touched:
-            changed = True
-            # A table may have been described in an earlier transaction, and is not described again unless it was altered.
-            if current is not None and current not in relations[-1:]:
-                relations.append(current)
-    return relations, changed
+            if told.table != table.number:
+                continue
+            if inside:
+                relations.append(told)
+            else:
+                before = [told]  # a table is described once, and not again unless it was altered
+        elif inside:
+            touched = told.tables if isinstance(told, Truncate) else (int.from_bytes(head[1:5], "big"),)
+            changed = changed or table.number in touched
+    return [*before, *relations], changed
 
 
 def read_log(database: Database, stream: StreamSpec, slice: Slice, shape: Shape, page_size: int) -> Iterator[pa.RecordBatch]:
