@@ -20,7 +20,7 @@ os.environ.setdefault("AWS_SECRET_ACCESS_KEY", secrets.token_hex(16))
 from tests.catalog.harness import Catalog, SparkForTests  # noqa: E402
 from tests.services.cap import CapServer, cap  # noqa: E402
 from tests.services.mariadb import MariadbServer, mariadb  # noqa: E402
-from tests.services.postgres import PostgresServer, postgres  # noqa: E402
+from tests.services.postgres import PostgresServer, logical_postgres, postgres  # noqa: E402
 from tests.services.s3 import S3Server, seaweedfs  # noqa: E402
 
 
@@ -64,6 +64,16 @@ def maria(server_folder: Path) -> Iterator[MariadbServer]:
 @pytest.fixture(scope="session")
 def cap_server(server_folder: Path) -> Iterator[CapServer]:
     with cap(server_folder / "cap") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def logical_pg(server_folder: Path) -> Iterator[PostgresServer]:
+    """A server of its own, whose log can be decoded."""
+    folder = server_folder / "logical-postgres"
+    folder.mkdir()
+    folder.chmod(0o755)
+    with logical_postgres(folder) as server:
         yield server
 
 
