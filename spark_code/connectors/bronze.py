@@ -25,8 +25,8 @@ WIDER = {pa.int8(): pa.int32(), pa.int16(): pa.int32(), pa.large_string(): pa.st
 LATEST = """
 SELECT stream, emitted_at, cursor, key, record, content_hash, run_id FROM (
     SELECT *, row_number() OVER (PARTITION BY key_hash ORDER BY emitted_at DESC, arrival DESC) AS place FROM {table})
-WHERE place = 1 AND operation = 'upsert' AND coalesce(
-    struct(emitted_at, arrival) > (SELECT max(struct(emitted_at, arrival)) FROM {table} WHERE operation = 'truncate'), true)"""
+WHERE place = 1 AND operation = 'upsert' AND coalesce(struct(emitted_at, arrival) > (
+    SELECT max(struct(emitted_at, arrival)) FROM {table} WHERE operation = 'truncate'), true)"""
 
 CHANGES = "SELECT * FROM {table}"
 
