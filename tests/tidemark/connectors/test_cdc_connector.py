@@ -4,7 +4,7 @@ import pickle
 import re
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -377,6 +377,16 @@ def test_a_transaction_open_while_a_run_is_planned_is_in_the_run_after_its_commi
         following.checkpoint = connector.advanced(following.stream, following.checkpoint, slices)
         connector.acknowledge(following.stream, following.checkpoint)
     assert following.changes() == [("upsert", 1, "slow")]
+
+
+@pytest.mark.service
+def test_a_transaction_behind_the_slice_is_not_read_even_if_the_server_gives_it(following: Shop) -> None:
+    following.run("INSERT INTO orders VALUES (1, 'inside')")
+    (slice,) = following.pending()
+    following.run("INSERT INTO orders VALUES (2, 'behind')")
+    slot, _, publication = slice.detail["peeked"]
+    further = replace(slice, detail={**slice.detail, "peeked": [slot, "FFFF/0", publication]})
+    assert [record["id"] for record in read(following.connector(), following.stream, [further])] == [1]
 
 
 @pytest.mark.service

@@ -6,7 +6,6 @@ import pickle
 import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
-from datetime import time as time_of_day
 from decimal import Decimal
 from typing import Any
 
@@ -127,7 +126,7 @@ def test_every_type_arrives_as_what_it_is(shop: Shop) -> None:
     assert page.schema == shop.connector.discover(things())
     assert page.to_pylist()[0] == {
         "code": "a", "part": 1, **given, "big": 9007199254740993, "amount": Decimal("1234567.123456"),
-        "day": date(2025, 2, 3), "clock": time_of_day(12, 13, 14), "second": NEW_YEAR,
+        "day": date(2025, 2, 3), "second": NEW_YEAR,
         "instant": NEW_YEAR + timedelta(milliseconds=123), "content": b"\x00\xff\x10\xfb\xff",
     }  # fmt: skip
     assert {name: value for name, value in page.to_pylist()[1].items() if value not in (None, [])} == {
@@ -348,7 +347,7 @@ def test_numbers_texts_days_and_several_fields_are_cursors(shop: Shop, size: int
         ("amount", "decimal", "1.5", "3.50", 4, 16),
         ("ratio", "decimal", "0.5", "1.0", 4, 9),
         ("code", "text", codes[3], codes[9], 3, 10),
-        ("clock", "text", "00:00:03", "00:00:09.000000", 3, 10),
+        ("clock", "text", "00:00:03", "00:00:09", 3, 10),
         ("day", "timestamp", "2025-01-02", "2025-01-03", 6, 18),
         (["big", "code"], ["integer", "text"], ["1", codes[7]], ["3", codes[16]], 7, 17),
         (["day", "clock"], ["timestamp", "text"], ["2025-01-02", "00:00:08"], ["2025-01-03", "00:00:14"], 8, 15),

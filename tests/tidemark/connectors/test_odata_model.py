@@ -2,7 +2,7 @@
 
 import json
 import pickle
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -148,7 +148,7 @@ def test_other_types_come_as_what_they_are() -> None:
     city = field("Edm.String", pa.string(), "city")
     fields = [
         field("Edm.Binary", pa.binary(), "b"),
-        field("Edm.TimeOfDay", pa.time64("us"), "t"),
+        field("Edm.TimeOfDay", pa.string(), "t"),
         field("Edm.Date", pa.date32(), "d"),
         field("Edm.Double", pa.float64(), "f"),
         field("s.Colour", pa.string(), "e"),
@@ -163,9 +163,9 @@ def test_other_types_come_as_what_they_are() -> None:
     ]  # fmt: skip
     data = b"\x00\xff\x10\xfb\xff"
     assert parsed(*given, fields=fields) == [
-        {"b": data, "t": time(12, 13, 14, 123456), "d": date(2025, 2, 3), "f": float("inf"), "e": '{"at":1}',
+        {"b": data, "t": "12:13:14.1234567", "d": date(2025, 2, 3), "f": float("inf"), "e": '{"at":1}',
          "tags": ["x", None], "home": {"city": "Rom"}},
-        {"b": data, "t": time(12, 13), "d": None, "f": 1.0, "e": "red", "tags": [], "home": None},
+        {"b": data, "t": "12:13", "d": None, "f": 1.0, "e": "red", "tags": [], "home": None},
         {"b": None, "t": None, "d": None, "f": None, "e": None, "tags": None, "home": None},
     ]  # fmt: skip
 
@@ -176,7 +176,6 @@ def test_other_types_come_as_what_they_are() -> None:
         (NUMBER, "secret"), (NUMBER, 2**70), (MOMENT, "secret"), (DAY, "secret"), (DAY, 5),
         (field("Edm.String", pa.string()), 7), (field("Edm.Boolean", pa.bool_()), "secret"),
         (field("Edm.Decimal", pa.decimal128(5, 2), precision=5), "1.234"), (field("Edm.Binary", pa.binary()), 1),
-        (field("Edm.TimeOfDay", pa.time64("us")), "secret"),
     ],
 )  # fmt: skip
 def test_a_value_that_does_not_fit_is_told_by_its_field_and_not_quoted(declared: Property, value: Any) -> None:

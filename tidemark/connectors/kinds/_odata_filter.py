@@ -1,7 +1,7 @@
 """Windows and keysets as `$filter`, and the exact cut where a filter is coarser than the values."""
 
 from collections.abc import Sequence
-from datetime import time, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -94,6 +94,4 @@ def _scalar(field: Property, part: Cursor, zone: str | None) -> pa.Scalar:
     if part.timestamp is not None:
         instant = part.timestamp.instant // 1000
         return pa.scalar(day_from(instant, zone) if field.edm == "Edm.Date" else instant, field.type)
-    if field.edm == "Edm.TimeOfDay":
-        return pa.scalar(time.fromisoformat(part.text), field.type)
     return pa.scalar(float(part.text) if pa.types.is_floating(field.type) else part.order)

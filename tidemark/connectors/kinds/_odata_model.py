@@ -28,12 +28,13 @@ SIMPLE = {
     "Edm.Single": pa.float32(),
     "Edm.Double": pa.float64(),
     "Edm.Date": pa.date32(),
-    "Edm.TimeOfDay": pa.time64("us"),
     "Edm.DateTimeOffset": INSTANT,
     "Edm.Binary": pa.binary(),
     "Edm.String": pa.string(),
     "Edm.Guid": pa.string(),
     "Edm.Duration": pa.string(),
+    # Spark has no type for a time of day.
+    "Edm.TimeOfDay": pa.string(),
 }
 WHOLE = ("Edm.Byte", "Edm.SByte", "Edm.Int16", "Edm.Int32", "Edm.Int64")
 # Which fields can be a cursor of a type: their order at the source is the cursor's.
@@ -80,13 +81,12 @@ class Property:
             return instant_text(round((value - EPOCH) / timedelta(microseconds=1)), self.tick or 1)
         if isinstance(value, float):
             return repr(value)
-        return value.isoformat() if isinstance(value, date | time) else str(value)
+        return value.isoformat() if isinstance(value, date) else str(value)
 
     def bound(self, cursor: Cursor, zone: str | None, sign: Literal["ge", "lt"]) -> str:
         """The bound of a window as it is written in a filter: never one that leaves out a record inside the window."""
         if cursor.timestamp is None:
-            text = str(cursor)
-            return self.literal(text.rstrip("0").rstrip(".") if self.edm == "Edm.TimeOfDay" and "." in text else text)
+            return self.literal(str(cursor))
         instant = cursor.timestamp.instant // 1000
         if self.edm == "Edm.Date":
             return day_from(instant, zone).isoformat()

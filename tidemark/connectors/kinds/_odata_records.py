@@ -4,7 +4,6 @@ import json
 from base64 import urlsafe_b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import time
 from typing import Any
 
 import orjson
@@ -70,8 +69,6 @@ def _column(values: list[Any], declared: Property) -> pa.Array:
         return _instants(pa.array(values, pa.string()))
     if declared.edm == "Edm.Date":
         return pa.array(values, pa.string()).cast(declared.type)
-    if declared.edm == "Edm.TimeOfDay":
-        return pa.array([None if each is None else _time(each) for each in values], declared.type)
     if declared.edm == "Edm.Binary":
         return pa.array([None if each is None else _bytes(each) for each in values], pa.binary())
     if declared.edm not in SIMPLE:
@@ -98,11 +95,6 @@ def _instants(texts: pa.Array) -> pa.Array:
     except pa.ArrowInvalid:
         # Digits below the microsecond are cut off, which never makes a moment later than it is.
         return pc.replace_substring_regex(texts, r"(\.\d{6})\d+", r"\1").cast(pa.timestamp("us", tz="UTC"))
-
-
-def _time(text: str) -> time:
-    """As many digits of a second as there are, cut off below the microsecond."""
-    return time.fromisoformat(text[:15])
 
 
 def _bytes(text: str) -> bytes:
