@@ -37,7 +37,9 @@ class MariadbServer:
     log: Path
 
     def url(self, database: str, user: str = "reader", password: str = PASSWORD) -> str:
-        return f"mariadb://{quote(user, safe='')}:{quote(password, safe='')}@127.0.0.1:{self.port}/{quote(database, safe='')}"
+        return (
+            f"mariadb://{quote(user, safe='')}:{quote(password, safe='')}@127.0.0.1:{self.port}/{quote(database, safe='')}"
+        )
 
     def new_database(self) -> str:
         """The name of an empty database."""
@@ -79,9 +81,7 @@ def mariadb(folder: Path) -> Iterator[MariadbServer]:
     started = MariadbServer(port, folder / "log")
     try:
         _wait(started, process)
-        started.execute(
-            None, "CREATE USER reader@'127.0.0.1' IDENTIFIED BY %s", values=(PASSWORD,)
-        )
+        started.execute(None, "CREATE USER reader@'127.0.0.1' IDENTIFIED BY %s", values=(PASSWORD,))
         started.execute(None, "GRANT SELECT ON *.* TO reader@'127.0.0.1'")
         yield started
     finally:

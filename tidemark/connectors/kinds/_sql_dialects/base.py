@@ -2,6 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, ClassVar
@@ -125,6 +126,11 @@ class Dialect(ABC):
     @abstractmethod
     def present(self) -> datetime:
         """The database's own time in UTC."""
+
+    def held(self, stream: str) -> AbstractContextManager[object]:
+        """Kept while pages are read one after the other, where it is dear to begin anew."""
+        del stream  # most are not
+        return nullcontext()
 
     @abstractmethod
     def fetch(self, sql: str, stream: str) -> pa.Table: ...

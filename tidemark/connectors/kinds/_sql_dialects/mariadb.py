@@ -29,6 +29,7 @@ INTEGERS = {
     "year": (pa.int16(), pa.int16()),
 }
 BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+MOMENTS = ("date", "datetime", "timestamp")
 TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "json", "uuid", "inet4", "inet6")
 SHAPES = (
     *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
@@ -105,7 +106,7 @@ class MariadbDialect(Dialect):
 
     def known(self, column: Column) -> str:
         own = super().ordered(column)
-        if kind_of(column) in ("date", "datetime", "timestamp"):
+        if kind_of(column) in MOMENTS:
             return f"({own} IS NOT NULL AND {own} >= {FIRST_DAY})"
         return f"({own} IS NOT NULL)"
 
@@ -118,8 +119,10 @@ class MariadbDialect(Dialect):
 
     def literal(self, column: Column, value: Any) -> str:
         kind = kind_of(column)
-        if kind in ("date", "datetime", "timestamp"):
-            return f"{'DATE' if kind == 'date' else 'TIMESTAMP'} {plainly(written(value).replace('T', ' '))}"
+        if kind in MOMENTS:
+            own = value.replace(tzinfo=None) if isinstance(value, datetime) else value  # the session is in UTC
+            day_or_time = "DATE" if kind == "date" else "TIMESTAMP"
+            return f"{day_or_time} {plainly(written(own).replace('T', ' '))}"
         if kind == "time":
             return f"CAST({plainly(value)} AS TIME(6))"
         if isinstance(value, bytes):
@@ -130,7 +133,8 @@ class MariadbDialect(Dialect):
 
     def bound(self, column: Column, cursor: Cursor, zone: str | None) -> str:
         if cursor.timestamp is not None:
-            return self.literal(column, self.moment(column, cursor.timestamp, zone))
+            moment = self.moment(column, cursor.timestamp, zone)
+            return self.literal(column, moment.date() if kind_of(column) == "date" else moment)
         if cursor.type == "text":
             return f"X'{str(cursor).encode().hex()}'"
         if kind_of(column) in ("float", "double"):
