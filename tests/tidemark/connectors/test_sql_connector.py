@@ -312,9 +312,8 @@ def test_hostile_texts_are_keys_like_any_other(db: Database) -> None:
     db.create("orders", id="text", updated_at="instant")
     db.put("orders", [(text, NOON) for text in texts])
     by_code_point = sorted(texts)
-    for stream in (spec(cursor="updated_at"), spec(), spec(cursor="id", cursor_type="text")):
-        for size in (1, 2, 7):
-            assert ids(db, stream, window_after(db, stream, None), page_size=size) == by_code_point
+    for stream in (spec(cursor="updated_at"), spec(cursor="id", cursor_type="text")):
+        assert ids(db, stream, window_after(db, stream, None), page_size=7) == by_code_point
     listed = [row["id"] for page in reader(db).keys(spec(), 1) for row in page.to_pylist()]
     assert listed == by_code_point
 
@@ -469,22 +468,21 @@ def test_all_slices_together_hold_every_record_of_a_window_exactly_once(
     monkeypatch.setattr(sql, "LEAST_ROWS", 1)
     seed = int(os.environ.get("SEED", random.randrange(10**9)))
     chance = random.Random(seed)
-    for number in range(24):
+    for number in range(2 * len(SHAPES)):
         fields, types, values = SHAPES[number % len(SHAPES)]
         table = f"t{number}"
         db.create(table, id="bigint", k="text", **fields, n="bigint")
-        cursors = [tuple(chance.choice([*values[name], None]) for name in fields) for _ in range(chance.randrange(40))]
+        cursors = [tuple(chance.choice([*values[name], None]) for name in fields) for _ in range(chance.randrange(25))]
         rows = [(chance.randrange(4), chance.choice("aAäb"), *cursor, n) for n, cursor in enumerate(cursors)]
         db.put(table, rows)
         stream = StreamSpec.model_validate(
             {
-                **{
-                    "id": "shop.orders",
-                    "source": table,
-                    "key": ["id", "k"],
-                    "null_cursor": chance.choice(["include", "exclude"]),
-                },
-                **{"cursor": list(fields), "cursor_type": types[0] if len(types) == 1 else types},
+                "id": "shop.orders",
+                "source": table,
+                "key": ["id", "k"],
+                "null_cursor": chance.choice(["include", "exclude"]),
+                "cursor": list(fields),
+                "cursor_type": types[0] if len(types) == 1 else types,
             }
         )
         parsed = {

@@ -31,6 +31,8 @@ class Column:
     as_text: bool = False
     # Its text is compared as the instant that it means.
     instant: bool = False
+    # No two records have values that its own collation takes for equal.
+    unique: bool = False
 
 
 class Dialect(ABC):
@@ -58,10 +60,10 @@ class Dialect(ABC):
         """To be put after FROM. The alias keeps `ordered` from meaning the text that a column may be selected as."""
         return f"{self.name(source)} AS t"
 
-    def shown(self, column: Column, name: str | None = None) -> str:
+    def shown(self, column: Column) -> str:
         """How a column is selected."""
         expression = f"CAST({self.quoted(column.name)} AS {self.text_type})" if column.as_text else self.quoted(column.name)
-        return f"{expression} AS {self.quoted(name or column.name)}"
+        return f"{expression} AS {self.quoted(column.name)}"
 
     def ordered(self, column: Column) -> str:
         """How a column is compared and sorted."""
