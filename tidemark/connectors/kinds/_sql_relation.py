@@ -1,6 +1,6 @@
 """A table or view with the conditions that a stream puts on it, in the words of its database."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -94,10 +94,12 @@ class Relation:
     def cuts(self, window: Window, size: int) -> str:
         """Every so many records, the value `c` of the cursor's first field."""
         first = self.cursor[0]
+        # Shown outside: to write every value of a large table as text takes longer than all the rest.
         return (
-            f"SELECT DISTINCT c FROM (SELECT {self.dialect.shown(first, 'c')}, "
+            f"SELECT DISTINCT {self.dialect.shown(replace(first, name='c'))} "
+            f"FROM (SELECT t.{self.dialect.quoted(first.name)} AS {self.dialect.quoted('c')}, "
             f"row_number() OVER (ORDER BY {self.dialect.ordered(first)}) AS place FROM {self.table} "
-            f"WHERE {self.inside(window)}) AS cut WHERE place % {size} = 0"
+            f"WHERE {self.inside(window)}) AS t WHERE place % {size} = 0"
         )
 
 

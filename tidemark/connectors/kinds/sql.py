@@ -53,7 +53,7 @@ class SqlConnector(Connector):
         )
         if not rows.num_rows:
             return None
-        greatest = [rows.column(position)[0].as_py() for position in range(len(columns))]
+        greatest = [typed(rows[column.name], column.type, stream)[0].as_py() for column in columns]
         return stream.parse_cursor(greatest if len(columns) > 1 else greatest[0])
 
     def count(self, stream: StreamSpec, window: Window) -> int | None:
@@ -85,15 +85,17 @@ class SqlConnector(Connector):
         order = [] if slice.nulls else relation.cursor
         named = {column.name for column in order}
         order += [key for key in relation.key if key.name not in named]
-        yield from self._pages(relation, columns, f"{where} AND {relation.with_key()}", order, page_size)
-        # Comparing with NULL finds nothing, so records that lack a part of their key are asked for apart.
-        lacking = self._query(stream, relation.select(columns, f"{where} AND NOT ({relation.with_key()})"))
-        yield from batches(lacking, relation.schema, stream)
+        with self._dialect.held(stream.id):
+            yield from self._pages(relation, columns, f"{where} AND {relation.with_key()}", order, page_size)
+            # Comparing with NULL finds nothing, so records that lack a part of their key are asked for apart.
+            lacking = self._query(stream, relation.select(columns, f"{where} AND NOT ({relation.with_key()})"))
+            yield from batches(lacking, relation.schema, stream, page_size)
 
     def keys(self, stream: StreamSpec, page_size: int) -> Iterator[pa.RecordBatch]:
         """Records that lack a part of their key are not listed: nothing of theirs ever landed."""
         relation = self._relation(stream)
-        yield from self._pages(relation, relation.key, relation.with_key(), relation.key, page_size)
+        with self._dialect.held(stream.id):
+            yield from self._pages(relation, relation.key, relation.with_key(), relation.key, page_size)
 
     def close(self) -> None:
         """Every query has a connection of its own: nothing is kept open."""
@@ -111,18 +113,17 @@ class SqlConnector(Connector):
                 stream, f"{relation.select(columns, f'{where} AND {after}')} {relation.order(order)} LIMIT {page_size}"
             )
             if page.num_rows < page_size:
-                yield from batches(page, schema, stream)
+                yield from batches(page, schema, stream, page_size)
                 return
             # Records that are equal to the last one in the order may go on behind the page: all of them are asked for.
             last = [page[column.name][-1] for column in order]
             ties = 1
             while ties < page.num_rows and [page[column.name][-1 - ties] for column in order] == last:
                 ties += 1
-            yield from batches(page.slice(0, page.num_rows - ties), schema, stream)
+            yield from batches(page.slice(0, page.num_rows - ties), schema, stream, page_size)
             seen = [value.as_py() for value in last]
             tied = self._query(stream, relation.select(columns, f"{where} AND {relation.compared(order, '=', seen)}"))
-            for start in range(0, tied.num_rows, page_size):
-                yield from batches(tied.slice(start, page_size), schema, stream)
+            yield from batches(tied, schema, stream, page_size)
             after = relation.compared(order, ">", seen)
 
     def _relation(self, stream: StreamSpec) -> Relation:
@@ -143,10 +144,9 @@ class SqlConnector(Connector):
 
     def _cuts(self, relation: Relation, window: Window, size: int) -> list[Cursor]:
         """Values of the cursor's first field that cut the window into parts of about so many records."""
-        stream = relation.stream
-        found = self._query(stream, relation.cuts(window, size))["c"].to_pylist()
-        single = isinstance(stream.cursor, str)
-        cuts = sorted(stream.parse_cursor(value if single else [value]) for value in found)
+        stream, single = relation.stream, isinstance(relation.stream.cursor, str)
+        found = typed(self._query(stream, relation.cuts(window, size))["c"], relation.cursor[0].type, stream)
+        cuts = sorted(stream.parse_cursor(value if single else [value]) for value in found.to_pylist())
         return [cut for cut in cuts if window.lower is None or cut > window.lower]
 
     def _query(self, stream: StreamSpec, sql: str) -> pa.Table:
@@ -158,11 +158,17 @@ def first_type(stream: StreamSpec) -> str:
     return stream.cursor_types if isinstance(stream.cursor_types, str) else stream.cursor_types[0]
 
 
-def batches(page: pa.Table, schema: pa.Schema, stream: StreamSpec) -> Iterator[pa.RecordBatch]:
-    """A page as one batch of the discovered types."""
-    if not page.num_rows:
-        return
+def batches(rows: pa.Table, schema: pa.Schema, stream: StreamSpec, page_size: int) -> Iterator[pa.RecordBatch]:
+    """Rows as batches of the discovered types, none larger than a page and none empty."""
+    for start in range(0, rows.num_rows, page_size):
+        page = rows.slice(start, page_size)
+        columns = [typed(page[field.name], field.type, stream) for field in schema]
+        yield pa.record_batch([column.combine_chunks() for column in columns], schema=schema)
+
+
+def typed(values: pa.ChunkedArray, type: pa.DataType, stream: StreamSpec) -> pa.ChunkedArray:
+    """Values as the driver gave them, in the discovered type."""
     try:
-        yield pa.record_batch([page[field.name].cast(field.type).combine_chunks() for field in schema], schema=schema)
+        return values.cast(type)
     except pa.ArrowException:
         raise SourceError(f"{stream.id}: a value does not fit the type that the source declares for its field.") from None

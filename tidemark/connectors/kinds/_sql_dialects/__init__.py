@@ -28,13 +28,19 @@ def dialect_for(url: str, credentials: Mapping[str, str]) -> Dialect:
 
 def _addressed(url: str, credentials: Mapping[str, str], port: int | None) -> tuple[str, str]:
     """The URL with the login put in where it has none, and what a message may call it."""
+    if port is None or ":///" in url:
+        return url, f"{url.partition('://')[0]} file {database_file(url).name}"
     parts = urlsplit(url)
-    if port is None or not parts.hostname:
-        return url, f"{parts.scheme} file {database_file(url).name}"
+    try:
+        port = parts.port or port
+    except ValueError:
+        raise ConfigError(
+            "the url of a sql connector has no port where one should be. Are special characters of its password %XX?"
+        ) from None
     if not parts.username and "user" in credentials:
         host = parts.netloc.rpartition("@")[2]
         login = quote(credentials["user"], safe="")
         if password := credentials.get("password"):
             login += f":{quote(password, safe='')}"
         url = urlunsplit(parts._replace(netloc=f"{login}@{host}"))
-    return url, f"{parts.hostname}:{parts.port or port}{parts.path}"
+    return url, f"{parts.hostname}:{port}{parts.path}"

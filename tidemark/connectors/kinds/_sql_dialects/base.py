@@ -2,6 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, ClassVar
@@ -30,6 +31,8 @@ class Column:
     as_text: bool = False
     # Its text is compared as the instant that it means.
     instant: bool = False
+    # No two records have values that its own collation takes for equal.
+    unique: bool = False
 
 
 class Dialect(ABC):
@@ -57,10 +60,10 @@ class Dialect(ABC):
         """To be put after FROM. The alias keeps `ordered` from meaning the text that a column may be selected as."""
         return f"{self.name(source)} AS t"
 
-    def shown(self, column: Column, name: str | None = None) -> str:
+    def shown(self, column: Column) -> str:
         """How a column is selected."""
         expression = f"CAST({self.quoted(column.name)} AS {self.text_type})" if column.as_text else self.quoted(column.name)
-        return f"{expression} AS {self.quoted(name or column.name)}"
+        return f"{expression} AS {self.quoted(column.name)}"
 
     def ordered(self, column: Column) -> str:
         """How a column is compared and sorted."""
@@ -125,6 +128,11 @@ class Dialect(ABC):
     @abstractmethod
     def present(self) -> datetime:
         """The database's own time in UTC."""
+
+    def held(self, stream: str) -> AbstractContextManager[object]:
+        """Kept while pages are read one after the other, where it is dear to begin anew."""
+        del stream  # most are not
+        return nullcontext()
 
     @abstractmethod
     def fetch(self, sql: str, stream: str) -> pa.Table: ...

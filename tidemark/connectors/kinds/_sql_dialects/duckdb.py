@@ -1,5 +1,6 @@
 """DuckDB files, opened for reading only."""
 
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -10,26 +11,49 @@ import pyarrow as pa
 
 from tidemark.catalog.packs.base import database_file
 from tidemark.connectors.contract import StreamDescription
-from tidemark.connectors.kinds._sql_dialects.base import INSTANT, Column, Dialect
+from tidemark.connectors.cursors import Cursor
+from tidemark.connectors.kinds._sql_dialects.base import INSTANT, Column, Dialect, source_of
 from tidemark.errors import SourceError, SourceUnreachable
+
+COLLATION = " COLLATE C"
 
 
 class DuckdbDialect(Dialect):
     schemes = ("duckdb",)
     text_type = "VARCHAR"
 
+    def ordered(self, column: Column) -> str:
+        # By code point, as Python compares, whatever the column's own collation takes for equal.
+        return super().ordered(column) + (COLLATION if self.is_text(column) else "")
+
     def literal(self, column: Column, value: Any) -> str:
-        return f"unhex('{value.hex()}')" if isinstance(value, bytes) else super().literal(column, value)
+        if isinstance(value, bytes):
+            return f"unhex('{value.hex()}')"
+        # Rows of values are compared only if both sides are collated alike.
+        return super().literal(column, value) + (COLLATION if self.is_text(column) else "")
+
+    def bound(self, column: Column, cursor: Cursor, zone: str | None) -> str:
+        return super().bound(column, cursor, zone) + (COLLATION if self.is_text(column) else "")
+
+    def compared(self, left: list[str], sign: str, right: list[str]) -> str:
+        # Written out: DuckDB makes a BETWEEN of two bounds, and then has none for rows of values.
+        pairs = list(zip(left, right, strict=True))
+        alike = [f"{own} = {other}" for own, other in pairs]
+        if sign == "=":
+            return " AND ".join(alike)
+        signs = [sign[0]] * (len(pairs) - 1) + [sign]
+        cases = [" AND ".join([*alike[:place], f"{own} {signs[place]} {other}"]) for place, (own, other) in enumerate(pairs)]
+        return f"({' OR '.join(cases)})"
 
     def tables(self) -> list[StreamDescription]:
-        rows = self._fetched(
-            "SELECT table_schema || '.' || table_name AS name FROM information_schema.tables ORDER BY 1", self.target
-        )
-        return [StreamDescription(name) for name in rows["name"].to_pylist()]
+        rows = self._fetched("SELECT table_schema, table_name FROM information_schema.tables ORDER BY ALL", self.target)
+        return [StreamDescription(source_of(*row.values())) for row in rows.to_pylist()]
 
     def columns(self, source: str) -> list[Column]:
         try:
             described = self._fetched(f"DESCRIBE SELECT * FROM {self.table(source)}", self.target)
+        except SourceUnreachable:
+            raise
         except SourceError:
             return []
         sample = self._fetched(f"SELECT * FROM {self.table(source)} LIMIT 0", self.target).schema
@@ -45,17 +69,25 @@ class DuckdbDialect(Dialect):
     def fetch(self, sql: str, stream: str) -> pa.Table:
         return self._fetched(sql, stream)
 
+    def held(self, stream: str) -> AbstractContextManager[object]:
+        # Opening the file takes longer than reading a page; as long as one connection is there, others are quick.
+        return self._connected(stream)
+
     def _fetched(self, sql: str, who: str) -> pa.Table:
+        with self._connected(who) as connection:
+            try:
+                connection.execute("SET TimeZone = 'UTC'")
+                return connection.sql(sql).to_arrow_table()
+            except duckdb.Error as error:
+                raise SourceError(f"{who}: {self.target} refused the query ({type(error).__name__}).") from None
+
+    def _connected(self, who: str) -> duckdb.DuckDBPyConnection:
         try:
-            with duckdb.connect(str(self._path), read_only=True) as db:
-                db.execute("SET TimeZone = 'UTC'")
-                return db.sql(sql).to_arrow_table()
-        except duckdb.IOException:
+            return duckdb.connect(str(self._path), read_only=True)
+        except duckdb.Error:
             raise SourceUnreachable(
                 f"{who}: {self.target} cannot be opened. Is it there, and does nobody write to it?"
             ) from None
-        except duckdb.Error as error:
-            raise SourceError(f"{who}: {self.target} refused the query ({type(error).__name__}).") from None
 
     @cached_property
     def _path(self) -> Path:

@@ -1,6 +1,7 @@
 """MariaDB, and what speaks its protocol: connectorx to Arrow for rows, PyMySQL for questions."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pymysql
 
 from tidemark.connectors.contract import StreamDescription
-from tidemark.connectors.cursors import Cursor
+from tidemark.connectors.cursors import Cursor, CursorType
 from tidemark.connectors.kinds._sql_dialects.base import INSTANT, Column, Dialect, parts_of, source_of, written
 from tidemark.connectors.kinds._sql_dialects.connectorx_driver import DriverFailed, ValueUnreadable, fetched
 from tidemark.errors import ConfigError, SourceError, SourceRefused, SourceUnreachable
@@ -29,7 +30,9 @@ INTEGERS = {
     "year": (pa.int16(), pa.int16()),
 }
 BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
-TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "json", "uuid", "inet4", "inet6")
+MOMENTS = ("date", "datetime", "timestamp")
+COLLATED = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "json")
+TEXTS = (*COLLATED, "enum", "set", "uuid", "inet4", "inet6")
 SHAPES = (
     *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
     *("geometrycollection", "geomcollection"),
@@ -39,8 +42,11 @@ FIRST_DAY = "'0001-01-01'"
 
 # Names of tables may differ in case alone, and information_schema compares without it.
 COLUMNS = """
-SELECT column_name, data_type, column_type, numeric_precision, numeric_scale
-FROM information_schema.columns
+SELECT column_name, data_type, column_type, numeric_precision, numeric_scale,
+       column_key = 'UNI' OR (column_key = 'PRI' AND
+         (SELECT count(*) FROM information_schema.key_column_usage AS k WHERE k.constraint_name = 'PRIMARY'
+          AND k.table_schema = c.table_schema AND k.table_name = c.table_name) = 1)
+FROM information_schema.columns AS c
 WHERE table_schema = coalesce(%s, database()) AND table_name = %s
   AND (@@lower_case_table_names > 0 OR (BINARY table_name = %s AND BINARY table_schema = coalesce(%s, database())))
 ORDER BY ordinal_position"""
@@ -80,7 +86,7 @@ class MariadbDialect(Dialect):
         # In hexadecimal nothing has to be escaped, whatever the server takes a backslash for.
         return f"_utf8mb4 X'{value.encode().hex()}'"
 
-    def shown(self, column: Column, name: str | None = None) -> str:
+    def shown(self, column: Column) -> str:
         own, kind = f"t.{self.quoted(column.name)}", kind_of(column)
         if kind in ("date", "datetime"):
             # As text, because the driver dies of 2026-02-31 and 2026-00-00, which a lenient server stores.
@@ -93,11 +99,11 @@ class MariadbDialect(Dialect):
             own = f"ST_AsBinary({own})"
         elif column.as_text:
             own = f"CAST({own} AS CHAR)"
-        return f"{own} AS {self.quoted(name or column.name)}"
+        return f"{own} AS {self.quoted(column.name)}"
 
     def ordered(self, column: Column) -> str:
         own = super().ordered(column)
-        if kind_of(column) in TEXTS:
+        if kind_of(column) in TEXTS and not column.unique:
             # By code point, as Python compares. Collations take a and A, or a word and the same with a space behind it, for
             # equal, and an enum is sorted by its place in the declaration but compared as text.
             return f"CAST(CONVERT({own} USING utf8mb4) AS BINARY)"
@@ -105,7 +111,7 @@ class MariadbDialect(Dialect):
 
     def known(self, column: Column) -> str:
         own = super().ordered(column)
-        if kind_of(column) in ("date", "datetime", "timestamp"):
+        if kind_of(column) in MOMENTS:
             return f"({own} IS NOT NULL AND {own} >= {FIRST_DAY})"
         return f"({own} IS NOT NULL)"
 
@@ -118,19 +124,28 @@ class MariadbDialect(Dialect):
 
     def literal(self, column: Column, value: Any) -> str:
         kind = kind_of(column)
-        if kind in ("date", "datetime", "timestamp"):
-            return f"{'DATE' if kind == 'date' else 'TIMESTAMP'} {plainly(written(value).replace('T', ' '))}"
+        if kind in MOMENTS:
+            own = value.replace(tzinfo=None) if isinstance(value, datetime) else value  # the session is in UTC
+            day_or_time = "DATE" if kind == "date" else "TIMESTAMP"
+            return f"{day_or_time} {plainly(written(own).replace('T', ' '))}"
         if kind == "time":
             return f"CAST({plainly(value)} AS TIME(6))"
         if isinstance(value, bytes):
             return f"X'{value.hex()}'"
         if isinstance(value, str):
-            return f"X'{value.encode().hex()}'" if kind in TEXTS else number(value)
+            if kind not in TEXTS:
+                return number(value)
+            return self.text(value) if column.unique else f"X'{value.encode().hex()}'"
         return f"{value!r}e0" if isinstance(value, float) and "e" not in repr(value) else str(value)
+
+    def as_cursor(self, column: Column, type: CursorType, stream: str) -> Column:
+        # A window means the same here and there only by code point.
+        return replace(super().as_cursor(column, type, stream), unique=False)
 
     def bound(self, column: Column, cursor: Cursor, zone: str | None) -> str:
         if cursor.timestamp is not None:
-            return self.literal(column, self.moment(column, cursor.timestamp, zone))
+            moment = self.moment(column, cursor.timestamp, zone)
+            return self.literal(column, moment.date() if kind_of(column) == "date" else moment)
         if cursor.type == "text":
             return f"X'{str(cursor).encode().hex()}'"
         if kind_of(column) in ("float", "double"):
@@ -212,7 +227,7 @@ def kind_of(column: Column) -> str:
     return re.split(r"[( ]", column.declared, maxsplit=1)[0]
 
 
-def mapped(name: str, kind: str, declared: str, precision: int | None, scale: int | None) -> Column:
+def mapped(name: str, kind: str, declared: str, precision: int | None, scale: int | None, unique: int) -> Column:
     """A column of information_schema."""
     if kind in INTEGERS:
         signed, unsigned = INTEGERS[kind]
@@ -232,7 +247,8 @@ def mapped(name: str, kind: str, declared: str, precision: int | None, scale: in
         # The driver hands out numerics as decimal(38, 10) of 96 bits: what may not fit goes as text.
         return Column(name, pa.decimal128(precision, scale), declared, as_text=scale > 10 or precision - scale > 18)
     # Times of day (which may have 838 hours, and which Spark has no type for), longer decimals, addresses, what is to come.
-    return Column(name, pa.string(), declared, as_text=kind not in TEXTS)
+    # An index in the order of the column's own collation can be followed, if that tells all its values apart.
+    return Column(name, pa.string(), declared, as_text=kind not in TEXTS, unique=bool(unique) and kind in COLLATED)
 
 
 def plainly(text: str) -> str:

@@ -1,5 +1,6 @@
 """PostgreSQL: connectorx to Arrow for rows, psycopg for questions."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,8 +8,9 @@ import psycopg
 import pyarrow as pa
 
 from tidemark.connectors.contract import StreamDescription
-from tidemark.connectors.kinds._sql_dialects.base import INSTANT, Column, Dialect
-from tidemark.errors import SourceError, SourceUnreachable
+from tidemark.connectors.kinds._sql_dialects.base import INSTANT, Column, Dialect, source_of
+from tidemark.connectors.kinds._sql_dialects.connectorx_driver import DriverFailed, ValueUnreadable, fetched
+from tidemark.errors import SourceError, SourceRefused, SourceUnreachable
 
 POSTGRESQL_TYPES = {
     "smallint": pa.int16(),
@@ -32,7 +34,7 @@ FROM pg_attribute AS a
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
 
 POSTGRESQL_TABLES = """
-SELECT n.nspname || '.' || c.relname, obj_description(c.oid),
+SELECT n.nspname, c.relname, obj_description(c.oid),
        (SELECT array_agg(a.attname ORDER BY array_position(i.indkey::int2[], a.attnum))
         FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
         WHERE i.indrelid = c.oid AND i.indisprimary),
@@ -41,12 +43,16 @@ SELECT n.nspname || '.' || c.relname, obj_description(c.oid),
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
   AND NOT starts_with(n.nspname, 'pg_') AND has_table_privilege(c.oid, 'SELECT')
-ORDER BY 1"""
+ORDER BY 1, 2"""
+
+# What the server says to a login that is wrong or lacks a right; libpq tells no code for it.
+REFUSALS = re.compile(
+    r"password authentication failed|authentication failed|no password supplied|no pg_hba.conf entry|permission denied"
+    r"|role .* does not exist|is not permitted to log in"
+)
 
 
 class PostgresqlDialect(Dialect):
-    """connectorx to Arrow for rows, psycopg for questions."""
-
     schemes = ("postgresql", "postgres")
     port = 5432
 
@@ -57,8 +63,8 @@ class PostgresqlDialect(Dialect):
 
     def tables(self) -> list[StreamDescription]:
         return [
-            StreamDescription(name, tuple(key or ()), tuple(cursors or ()), comment)
-            for name, comment, key, cursors in self._ask(POSTGRESQL_TABLES)
+            StreamDescription(source_of(schema, name), tuple(key or ()), tuple(cursors or ()), comment)
+            for schema, name, comment, key, cursors in self._ask(POSTGRESQL_TABLES)
         ]
 
     def columns(self, source: str) -> list[Column]:
@@ -83,27 +89,28 @@ class PostgresqlDialect(Dialect):
         return moment
 
     def fetch(self, sql: str, stream: str) -> pa.Table:
-        import connectorx
-
         try:
-            return connectorx.read_sql(self.url, sql, return_type="arrow", protocol="binary")
-        except RuntimeError as error:
-            raise self._named(error, stream) from None
+            return fetched(self.url, sql)
+        except ValueUnreadable:
+            raise SourceError(f"{stream}: {self.target} has a value that cannot be read.") from None
+        except DriverFailed as error:
+            raise self._named(str(error), f"{stream}: {self.target}") from None
 
     def _ask(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         try:
             with psycopg.connect(self.url, connect_timeout=10) as connection:
                 return connection.execute(sql.encode(), values or None).fetchall()
         except psycopg.OperationalError as error:
-            raise SourceUnreachable(
-                f"{self.target} does not answer or refuses the login ({type(error).__name__})."
-            ) from None
+            raise self._named(str(error), self.target) from None
+        except psycopg.errors.InsufficientPrivilege:
+            raise SourceRefused(f"{self.target}: the login lacks a right that it needs.") from None
         except psycopg.Error as error:
             raise SourceError(f"{self.target} refused a question ({type(error).__name__}).") from None
 
-    def _named(self, error: Exception, stream: str) -> SourceError:
-        # What the driver says may quote the address or a value of a record: only its kind is repeated.
-        text = str(error)
-        if "ERROR" in text:
-            return SourceError(f"{stream}: {self.target} refused the query. Does the table still have its columns?")
-        return SourceUnreachable(f"{stream}: {self.target} broke off or does not answer.")
+    def _named(self, told: str, who: str) -> SourceError:
+        # What the server says may quote the address or a value of a record: none of it is repeated.
+        if REFUSALS.search(told):
+            return SourceRefused(f"{who} refuses the login, or a right that it needs. Check user and password.")
+        if "FATAL" not in told and "ERROR" in told:
+            return SourceError(f"{who} refused the query. Does the table still have its columns?")
+        return SourceUnreachable(f"{who} broke off or does not answer.")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidemark.catalog.packs.base import database_file
 from tidemark.connectors.contract import StreamDescription
 from tidemark.connectors.cursors import Cursor, CursorType
-from tidemark.connectors.kinds._sql_dialects.base import EPOCH, Column, Dialect, parts_of, written
+from tidemark.connectors.kinds._sql_dialects.base import EPOCH, Column, Dialect, parts_of, source_of, written
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import ConfigError, SourceError, SourceUnreachable
 
@@ -20,6 +20,10 @@ class SqliteDialect(Dialect):
     """Declared types are hints here: what is stored decides, and a column of mixed types is refused."""
 
     schemes = ("sqlite",)
+
+    def text(self, value: str) -> str:
+        # A statement ends at a NUL.
+        return super().text(value) if "\0" not in value else f"CAST(X'{value.encode().hex()}' AS TEXT)"
 
     def refuse(self, stream: StreamSpec) -> None:
         if stream.cursor_zone not in (None, "UTC"):
@@ -31,7 +35,10 @@ class SqliteDialect(Dialect):
     def tables(self) -> list[StreamDescription]:
         listed = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY 1"
         keys = "SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk"
-        return [StreamDescription(name, tuple(part for (part,) in self._ask(keys, name))) for (name,) in self._ask(listed)]
+        return [
+            StreamDescription(source_of(name), tuple(part for (part,) in self._ask(keys, name)))
+            for (name,) in self._ask(listed)
+        ]
 
     def columns(self, source: str) -> list[Column]:
         rows = self._ask("SELECT name, upper(type) FROM pragma_table_info(?)", parts_of(source)[-1])
