@@ -488,8 +488,9 @@ def test_a_key_without_a_value_ends_the_paging_by_name(shop: Shop) -> None:
 def test_no_log_has_a_value_of_state(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     shop.put((1, second(1)))
-    shop.read(orders())
-    assert "2025" not in caplog.text
+    assert shop.read(orders(), window=since(orders(), second(0))) == [1]
+    assert "2025-01-01" in shop.asked_for()[-1]
+    assert "2025-01-01" not in caplog.text
 
 
 def test_a_connector_that_was_used_works_elsewhere_with_the_fields_it_knows(shop: Shop) -> None:
