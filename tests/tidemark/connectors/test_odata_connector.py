@@ -370,6 +370,7 @@ def test_slices_hold_every_record_once(shop: Shop, monkeypatch: pytest.MonkeyPat
     found = [[id for page in shop.connector.read(stream, slice, 9) for id in page["id"].to_pylist()] for slice in slices]
     assert sorted(id for each in found for id in each) == list(range(150))
     assert all(found)
+    assert len(shop.connector.slices(stream, since(stream, second(31)), 4)) == 1  # all of one tick
     monkeypatch.setattr(odata, "MOST_RECORDS", 20)
     assert len(shop.connector.slices(stream, window, 2)) > 4
     assert shop.connector.slices(stream, since(stream, second(5), second(4)), 2) == []
@@ -384,8 +385,8 @@ def test_all_keys_are_listed_with_no_other_field(shop: Shop) -> None:
     found = [tuple(row.values()) for page in pages for row in page.to_pylist()]
     assert found == sorted((f"c{n % 3}", n) for n in range(25))
     # A key of the manifest's own is listed, and paged by the entity's.
-    parts = [part for page in shop.connector.keys(things(key=["part"]), 4) for part in page["part"].to_pylist()]
-    assert sorted(parts) == list(range(25))
+    codes = [code for page in shop.connector.keys(things(key=["code"]), 4) for code in page["code"].to_pylist()]
+    assert codes == sorted(f"c{n % 3}" for n in range(25))
 
 
 # --- refusals and faults -----------------------------------------------------------------------------------------------
@@ -487,8 +488,9 @@ def test_a_key_without_a_value_ends_the_paging_by_name(shop: Shop) -> None:
 def test_no_log_has_a_value_of_state(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     shop.put((1, second(1)))
-    shop.read(orders())
-    assert "2025" not in caplog.text
+    assert shop.read(orders(), window=since(orders(), second(0))) == [1]
+    assert "2025-01-01" in shop.asked_for()[-1]
+    assert "2025-01-01" not in caplog.text
 
 
 def test_a_connector_that_was_used_works_elsewhere_with_the_fields_it_knows(shop: Shop) -> None:
