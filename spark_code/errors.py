@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from tidemark import errors
@@ -18,7 +19,7 @@ def named_errors() -> Iterator[None]:
     """Raises what a task raised: Spark only passes its text on."""
     try:
         yield
-    except PySparkException as failure:
+    except (PySparkException, Py4JError) as failure:
         found = _NAMED.search(str(failure))
         kind = getattr(errors, found.group(1), None) if found else None
         if found is None or kind is None:

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from spark_code.connectors.bad_days import behind_proxy, error_of, lasting_faults, passing_faults
 from spark_code.connectors.run import IngestRun
 from spark_code.connectors.subject import StreamSubject
 from spark_code.platform import Platform
@@ -21,11 +22,14 @@ from tidemark.connectors.contract import CheckpointConnector, Connector, OutputS
 from tidemark.connectors.cursors import Cursor
 from tidemark.connectors.durations import Duration
 from tidemark.connectors.manifest import Manifest
+from tidemark.connectors.registry import connector_for
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import SliceFailed, SourceError, TidemarkError
 
 A_DAY = Duration.parse("P1D")
 SMALL_PAGE = 7
+# Runs within which faults that pass must be over.
+ATTEMPTS = 8
 
 
 class Unmet(Exception):
@@ -70,6 +74,8 @@ class StreamKit:
             ("applies the safety window", self.applies_the_safety_window),
             ("incremental cycle", self.incremental_cycle),
             ("retry cycle", self.retry_cycle),
+            ("faults that last are told by name", self.lasting_faults_are_named),
+            ("faults that pass are put right", self.passing_faults_are_put_right),
         ]
         for rule, check in rules:
             yield self._judged(rule, check)
@@ -200,6 +206,47 @@ class StreamKit:
         expect(len(self._latest(again)) == len(self._latest(self.subject)), "the retry landed other records than a full run")
         told = self._last(again)
         return f"{told['landed']} records landed by the retry, each once"
+
+    def lasting_faults_are_named(self) -> str:
+        told = []
+        with behind_proxy(self.manifest.resolved_settings()) as found:
+            if found is None:
+                raise NotApplicable("the source has no address that a proxy could stand in front of")
+            names = [name for name, _ in lasting_faults(found[1])]
+        for name in names:
+            with behind_proxy(self.manifest.resolved_settings()) as found:
+                assert found is not None
+                settings, proxy = found
+                dict(lasting_faults(proxy))[name]()
+                error = error_of(
+                    connector_for(self.manifest.kind, settings, self.subject.connector.credentials), self.subject.stream
+                )
+            expect(error is not None, f"{name}: it was not noticed")
+            leaked = [value for value in self.subject.connector.credentials.values() if value and value in str(error)]
+            expect(not leaked, f"{name}: the error holds a value of the credentials")
+            told.append(f"{name}: {type(error).__name__}")
+        return "; ".join(told)
+
+    def passing_faults_are_put_right(self) -> str:
+        if self.platform.config.spark.remote is not None:
+            raise NotApplicable("Spark's tasks run elsewhere, where the proxy cannot be reached")
+        with behind_proxy(self.manifest.resolved_settings()) as found:
+            if found is None:
+                raise NotApplicable("the source has no address that a proxy could stand in front of")
+            settings, proxy = found
+            passing_faults(proxy)
+            for attempt in range(1, ATTEMPTS + 1):
+                subject = self._of("troubled")
+                subject.__dict__["connector"] = connector_for(
+                    self.manifest.kind, settings, self.subject.connector.credentials
+                )
+                try:
+                    self._ran(subject)
+                    break
+                except TidemarkError:
+                    expect(attempt < ATTEMPTS, f"{ATTEMPTS} runs were not enough")
+        expect(self._latest(subject) == self._latest(self.subject), "other records landed than without faults")
+        return f"all records landed, each once, by run {attempt}"
 
     # --- looking -----------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,8 @@ from tidemark.connectors import lateness
 from tidemark.connectors.bronze import Envelope, refuse_null_cursors, without_cursor, without_key
 from tidemark.connectors.contract import REJECTED, Connector, Slice
 from tidemark.connectors.fitting import fitted, unknown_fields
+from tidemark.connectors.stream import StreamSpec
+from tidemark.connectors.timestamps import parsed
 from tidemark.errors import SchemaRefused, SliceFailed, SourceError, SourceRefused
 from tidemark.faults import fault_point
 from tidemark.store import ObjectStore
@@ -159,11 +161,7 @@ class SliceLander:
             return lateness.NONE
         stream = self.envelope.stream
         cursor = rows["record"].field(self.envelope.fields[stream.cursor_fields[0]].name)
-        if not pa.types.is_timestamp(cursor.type):
-            return lateness.NONE
-        if cursor.type.tz is None and stream.cursor_zone:
-            cursor = pc.assume_timezone(cursor, stream.cursor_zone, ambiguous="earliest", nonexistent="earliest")
-        return lateness.late_counts(cursor.cast(pa.timestamp("us", cursor.type.tz)).cast(pa.int64()), self.committed)
+        return lateness.late_counts(microseconds(cursor, stream), self.committed)
 
     def files(self) -> "ParquetFiles":
         """New files of the Bronze table, to be filled."""
@@ -173,6 +171,17 @@ class SliceLander:
         if self.known is None:
             return pa.array([], pa.string())
         return pq.read_table(io.BytesIO(self.store.read(self.known)))["content_hash"].combine_chunks()
+
+
+def microseconds(cursor: pa.Array, stream: StreamSpec) -> pa.Array:
+    """The moments of a column of timestamps, since 1970. Some databases keep them as text."""
+    if not pa.types.is_timestamp(cursor.type):
+        texts = cursor.cast(pa.string()).to_pylist()
+        zone = stream.cursor_zone
+        return pa.array([None if text is None else parsed(text, zone).instant // 1000 for text in texts], pa.int64())
+    if cursor.type.tz is None and stream.cursor_zone:
+        cursor = pc.assume_timezone(cursor, stream.cursor_zone, ambiguous="earliest", nonexistent="earliest")
+    return cursor.cast(pa.timestamp("us", cursor.type.tz)).cast(pa.int64())
 
 
 def first_of(number: int) -> int:
