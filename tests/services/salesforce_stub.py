@@ -7,6 +7,7 @@ wrong records here too.
 import base64
 import ipaddress
 import json
+import re
 import secrets
 import sqlite3
 import ssl
@@ -40,7 +41,7 @@ LONGEST_HEAD = 16_384
 
 @dataclass
 class Fault:
-    """What becomes of requests whose path has the text in it: an answer, no answer ("hang"), or a cut line ("drop")."""
+    """What becomes of requests whose path has the pattern in it: an answer, no answer ("hang"), or a cut line ("drop")."""
 
     path: str
     status: int = 200
@@ -326,7 +327,7 @@ def _handler_for(stub: SalesforceStub, stopped: threading.Event) -> type[BaseHTT
                     self._refuse(404, "NOT_FOUND", "The requested resource does not exist")
 
         def _failed(self) -> bool:
-            fault = next((each for each in stub.faults if each.path in self.path and each.times), None)
+            fault = next((each for each in stub.faults if each.times and re.search(each.path, self.path)), None)
             if fault is None:
                 return False
             fault.times -= 1

@@ -246,6 +246,30 @@ def test_slices_hold_every_record_once_and_meet_at_their_bounds(
 
 
 @pytest.mark.service
+def test_a_window_is_cut_where_its_records_are_and_not_without_end(
+    stub: SalesforceStub, salesforce: SalesforceConnector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "LEAST_RECORDS", 10)
+    stub.add("Account", 900, "2005-01-01T00:00:00Z", Name="old", Active=True)
+    names = fill(stub, 60)
+    spec = stream()
+    slices = salesforce.slices(spec, Window(), 4)
+    # Twenty years halved twelve times leave two days: all but the oldest are in one of them.
+    assert len(slices) == 2
+    assert all(salesforce.count(spec, slice.window(spec)) for slice in slices)
+    assert sum("COUNT()" in soql for soql in stub.asked) <= 1 + kind.HALVINGS + len(slices)
+    assert read(salesforce, spec, Window(), parallel=4) == ["old", *names]
+
+
+@pytest.mark.service
+def test_the_id_can_be_the_cursor(stub: SalesforceStub, salesforce: SalesforceConnector) -> None:
+    names = fill(stub, 9)
+    spec = stream(cursor="Id", cursor_type="text")
+    part = fixed_window(spec, spec.parse_cursor(record_id(4)), salesforce.now(spec))
+    assert read(salesforce, spec, part, page=2) == names[4:]
+
+
+@pytest.mark.service
 def test_a_small_window_is_one_slice_and_costs_few_requests(stub: SalesforceStub, salesforce: SalesforceConnector) -> None:
     fill(stub, 30)
     spec = stream()
@@ -303,9 +327,9 @@ def test_a_date_can_be_the_cursor(stub: SalesforceStub, salesforce: SalesforceCo
     assert salesforce.now(spec) == spec.parse_cursor("2025-10-02")
     assert read(salesforce, spec, window(spec, "2025-10-02", "2025-10-04"), page=1) == ["2", "3"]
     assert read(salesforce, spec, window(spec, "2025-10-01T00:00:01Z", "2025-10-03T00:00:01Z"), page=1) == ["2", "3"]
-    zoned = stream(cursor="Founded", null_cursor="exclude", cursor_zone="Asia/Tokyo")
-    stub.clock = lambda: datetime(2025, 10, 2, 23, tzinfo=UTC)
-    assert str(salesforce.now(zoned)) == "2025-10-03"
+    zoned = stream(cursor="Founded", null_cursor="exclude", cursor_zone="America/New_York")
+    stub.clock = lambda: datetime(2025, 10, 2, 1, tzinfo=UTC)
+    assert str(salesforce.now(zoned)) == "2025-10-01"
     assert read(salesforce, zoned, window(zoned, "2025-10-02", "2025-10-04")) == ["2", "3"]
 
 
@@ -368,6 +392,14 @@ def test_a_complete_listing_of_keys_is_paged_by_id(stub: SalesforceStub, salesfo
         assert found == [record_id(number) for number in range(11) if number != 4]
     named = [name for batch in salesforce.keys(stream(key=["Name"]), 3) for name in batch["Name"].to_pylist()]
     assert named == [f"n{number}" for number in range(11) if number != 4]
+
+
+@pytest.mark.service
+def test_a_listing_that_is_not_complete_is_no_listing(stub: SalesforceStub, salesforce: SalesforceConnector) -> None:
+    fill(stub, 9)
+    stub.faults.append(Fault("/query", body={"totalSize": 3, "done": True, "records": []}, times=10_000))
+    with pytest.raises(SourceError, match="found records and gave none"):
+        list(salesforce.keys(stream(), 3))
 
 
 @pytest.mark.service
@@ -551,7 +583,7 @@ def test_reading_stops_when_its_share_of_the_api_limit_is_used(stub: SalesforceS
     with connector(stub, api_limit_share=0.5) as salesforce:
         pages = salesforce.read(stream(), Slice(0), 1)
         assert sum(1 for _ in zip(range(9), pages, strict=False)) == 9  # and a describe: 50 of 100
-        with pytest.raises(QuotaSpent, match=r"51 of 100 API calls .* the share of 0\.5 that `api_limit_share` allows"):
+        with pytest.raises(QuotaSpent, match=r"sf\.account: 51 of 100 API calls .* the share of 0\.5 in `api_limit_share`"):
             next(pages)
     assert stub.used == 51
 
@@ -565,7 +597,7 @@ def test_the_limit_of_one_app_counts_too(stub: SalesforceStub, salesforce: Sales
 
 
 def refusal(status: int, code: str, words: str = "") -> Fault:
-    return Fault("/query", status, [{"errorCode": code, "message": f"{words} SystemModstamp >= 2025 secret"}], times=9)
+    return Fault("/query", status, [{"errorCode": code, "message": f"{words} SystemModstamp >= 2025 secret"}])
 
 
 @pytest.mark.service
@@ -587,7 +619,12 @@ def refusal(status: int, code: str, words: str = "") -> Fault:
         (Fault("/query", 200, "[1, 2]"), SourceError, "no answer of Salesforce's API"),
         (Fault("/query", 200, "{}"), SourceError, "no answer of Salesforce's API"),
         (Fault("/query", 200, {"totalSize": "x", "done": True, "records": []}), SourceError, "no answer"),
-        (Fault("/query", 200, {"totalSize": 9, "done": False, "records": []}), SourceError, "no answer"),
+        (Fault("/query", 200, {"totalSize": 9, "done": False, "records": [{}]}), SourceError, "no answer"),
+        (
+            Fault("/query", 200, {"totalSize": 9, "done": False, "records": [], "nextRecordsUrl": "/services/data/query/1"}),
+            SourceError,
+            "no answer of Salesforce's API",
+        ),
         (
             Fault("/query", 200, {"totalSize": 9, "done": False, "records": [{}], "nextRecordsUrl": "@secret/"}),
             SourceError,
@@ -604,7 +641,7 @@ def test_what_goes_wrong_is_named_without_a_value(
 ) -> None:
     monkeypatch.setattr(_salesforce_api, "ANSWER_SECONDS", 0.3)
     fill(stub, 3)
-    fault.times = 9
+    fault.times = 10_000
     stub.faults.append(fault)
     with connector(stub) as salesforce, pytest.raises(error, match=words) as told:
         list(salesforce.read(stream(), Slice(0, stamp(0), stamp(50)), 10))
@@ -626,21 +663,11 @@ def test_a_fault_in_a_later_batch_is_named_too(stub: SalesforceStub, salesforce:
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("head", ["", "yesterday"])
-def test_a_server_without_a_clock_is_named(stub: SalesforceStub, salesforce: SalesforceConnector, head: str) -> None:
-    salesforce.discover(stream())
-    stub.faults.append(Fault("/v62.0/", body={"sobjects": ""}, headers={"Date": head}))
-    stub.faults[0].path = "/services/data/v62.0/"
-    # The describe comes first and is let through.
-    stub.faults[0].times = 0
-    original = salesforce._api.description
-
-    def described(name: str, id: str) -> dict[str, Any]:
-        answer = original(name, id)
-        stub.faults[0].times = 1
-        return answer
-
-    salesforce._api.description = described  # type: ignore[method-assign]
+@pytest.mark.parametrize(("body", "head"), [({"query": ""}, ""), ({"query": ""}, "yesterday"), (["x"], None), ("5", None)])
+def test_a_clock_that_is_not_the_servers_is_named(
+    stub: SalesforceStub, salesforce: SalesforceConnector, body: Any, head: str | None
+) -> None:
+    stub.faults.append(Fault(r"/v62\.0/$", body=body, headers={} if head is None else {"Date": head}))
     with pytest.raises(SourceError, match="no answer of Salesforce's API"):
         salesforce.now(stream())
 

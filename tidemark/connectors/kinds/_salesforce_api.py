@@ -55,6 +55,15 @@ class Session(requests.Session):
         return response
 
 
+class Client(Salesforce):
+    """The library's, which logs in when it is made and again when the session has expired."""
+
+    def _refresh_session(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one of them carries the consumer key
+            super()._refresh_session()
+
+
 class SalesforceApi:
     """One organisation of Salesforce. Logs in when it is first asked something."""
 
@@ -62,7 +71,7 @@ class SalesforceApi:
         self.target = where.target
         self._where, self._pace = where, pace
         self._client: Salesforce | None = None
-        self._date = ""
+        self._subject = self._date = ""
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_client": None}
@@ -112,7 +121,7 @@ class SalesforceApi:
     def _opened(self) -> Salesforce:
         if self._client is None:
             session = Session(self._pace, self._note, self._where.ca_file)
-            self._client = Salesforce(session=session, object_pairs_hook=dict, **self._where.arguments)
+            self._client = Client(session=session, object_pairs_hook=dict, **self._where.arguments)
         return self._client
 
     def _note(self, head: Mapping[str, str]) -> None:
@@ -121,17 +130,16 @@ class SalesforceApi:
         for used, limit in USAGE.findall(head.get("Sforce-Limit-Info", "")):
             if int(used) > self._where.share * int(limit):
                 raise QuotaSpent(
-                    f"{self.target}: {used} of {limit} API calls of the last 24 hours are used, more than the share of "
-                    f"{self._where.share:g} that `api_limit_share` allows. Run again later, raise it, or read less often."
+                    f"{self._subject}: {used} of {limit} API calls of the last 24 hours at {self.target} are used, more "
+                    f"than the share of {self._where.share:g} in `api_limit_share`. Run again later, raise it, or read less."
                 )
 
     @contextmanager
     def _named(self, subject: str) -> Iterator[None]:
         """Whatever goes wrong inside becomes an error of ours, which has nothing of the request or the answer in it."""
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # one of the library's carries the consumer key
-                yield
+            self._subject = subject
+            yield
         except TidemarkError:
             raise
         except SalesforceAuthenticationFailed as error:

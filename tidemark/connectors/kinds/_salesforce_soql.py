@@ -91,8 +91,8 @@ class Soql:
         upto = compared(self.order(slice), "<=", last)
         return f"SELECT {', '.join(names)} FROM {self._where([*self._part(slice, after), upto])}"
 
-    def keys(self, names: Sequence[str], after: str | None, size: int) -> str:
-        where = self._where([] if after is None else [f"Id > {after}"])
+    def keys(self, names: Sequence[str], after: Position | None, size: int) -> str:
+        where = self._where([] if after is None else [f"Id > {after[0]}"])
         return f"SELECT {', '.join(names)} FROM {where} ORDER BY Id LIMIT {size}"
 
     def selections(self) -> list[list[str]]:

@@ -1,7 +1,7 @@
 """Objects of Salesforce, by SOQL over its REST API: a window cut by counting, keyset inside."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -24,6 +24,8 @@ LEAST_RECORDS = 10_000
 MOST_RECORDS = 250_000
 # How often a window is halved at most: every time costs a request.
 HALVINGS = 12
+# Whatever is read without regard to the cursor is in the order of the Id.
+BY_ID = Slice(0, nulls=True)
 # How often a page is read whose records change while their fields come in parts.
 ATTEMPTS = 3
 
@@ -87,36 +89,24 @@ class SalesforceConnector(Connector):
     def read(self, stream: StreamSpec, slice: Slice, page_size: int) -> Iterator[pa.RecordBatch]:
         soql = self._soql(stream)
         fields = list(soql.fields.values())
-        after: Position | None = None
-        while True:
-            page = self._page(soql, slice, after, page_size)
-            if page.records:
-                last = soql.position(page.records[-1], slice)
-                if last == after:
-                    raise SourceError(
-                        f"{stream.id}: Salesforce gives the same records again and again: it does not compare "
-                        f"'{stream.cursor_field}' as it shows it. Choose another cursor."
-                    )
-                after = last
-                yield batch_of(page.records, fields, stream.id)
-            # By what the server found: records that were deleted between two batches are missing in what it gave.
-            if page.total < page_size:
-                return
-            if not page.records:
-                raise SourceError(f"{stream.id}: Salesforce found records and gave none of them. Run again.")
+
+        def page(after: Position | None) -> Answer:
+            return self._page(soql, slice, after, page_size)
+
+        for records in self._pages(soql, slice, page, page_size):
+            yield batch_of(records, fields, stream.id)
 
     def keys(self, stream: StreamSpec, page_size: int) -> Iterator[pa.RecordBatch]:
         soql = self._soql(stream)
         fields = [soql.fields[name] for name in stream.key if name in soql.fields]
         names = list(dict.fromkeys(["Id", *(field.name for field in fields)]))
-        after: str | None = None
-        while True:
-            page = self._api.query(soql.keys(names, after, page_size), stream.id)
-            if page.records:
-                (after,) = soql.position(page.records[-1], Slice(0, nulls=True))
-                yield batch_of(page.records, fields, stream.id)
-            if page.total < page_size:
-                return
+
+        def page(after: Position | None) -> Answer:
+            # Not those in the recycle bin: they are deleted.
+            return self._api.query(soql.keys(names, after, page_size), stream.id)
+
+        for records in self._pages(soql, BY_ID, page, page_size):
+            yield batch_of(records, fields, stream.id)
 
     def close(self) -> None:
         self._api.close()
@@ -149,6 +139,29 @@ class SalesforceConnector(Connector):
             return None
         values = [found[0].get(field.name) for field in soql.cursor]
         return soql.stream.parse_cursor(values[0] if len(values) == 1 else values)
+
+    def _pages(
+        self, soql: Soql, slice: Slice, ask: Callable[[Position | None], Answer], size: int
+    ) -> Iterator[list[dict[str, Any]]]:
+        """Page after page, each behind the last record of the one before."""
+        stream = soql.stream
+        after: Position | None = None
+        while True:
+            page = ask(after)
+            if page.records:
+                last = soql.position(page.records[-1], slice)
+                if last == after:
+                    raise SourceError(
+                        f"{stream.id}: Salesforce gives the same records again and again: it does not compare "
+                        f"'{stream.cursor_field}' as it shows it. Choose another cursor."
+                    )
+                after = last
+                yield page.records
+            # By what the server found: records that were deleted between two batches are missing in what it gave.
+            if page.total < size:
+                return
+            if not page.records:
+                raise SourceError(f"{stream.id}: Salesforce found records and gave none of them. Run again.")
 
     def _page(self, soql: Soql, slice: Slice, after: Position | None, size: int) -> Answer:
         """The next records, with all their fields: those of wide objects come in parts, which must be of one version."""
@@ -193,8 +206,7 @@ class SalesforceConnector(Connector):
             cut = [middle] if 0 < left < inside else []
             return [*halved(low, middle, left, times + 1), *cut, *halved(middle, high, inside - left, times + 1)]
 
-        cuts = [cursor(place) for place in halved(place_of(least), place_of(greatest) + 1, count, 0)]
-        return [cut for cut in cuts if cut in window and cut != window.lower]
+        return [cursor(place) for place in halved(place_of(least), place_of(greatest) + 1, count, 0)]
 
 
 def place_of(cursor: Cursor) -> int:
