@@ -47,6 +47,10 @@ class SourceRefused(SourceError):
     """The source answered and refused the login."""
 
 
+class QuotaSpent(SourceError):
+    """A source allows no more requests for now, or the share of them that may be used is spent."""
+
+
 class DuplicateName(SourceError):
     """A source listed the same qualified name twice."""
 
