@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pyspark
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from spark_code.java import java_home
 from spark_code.session import IVY_SETTINGS, QUIET, cache_folder
@@ -125,12 +125,29 @@ class KafkaServer:
     def make_topic(self, name: str, partitions: int = 1, **config: str) -> None:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(20)
+        self._wait_for(name, partitions)
 
     def drop_topic(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result(20)
 
     def add_partitions(self, name: str, total: int) -> None:
         self.admin.create_partitions([NewPartitions(name, total)])[name].result(20)
+        self._wait_for(name, total)
+
+    def _wait_for(self, name: str, partitions: int) -> None:
+        """The answer comes when the controller knows of it; the broker learns it some moments later."""
+        wanted = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
+        limit = time.monotonic() + 20
+        while True:
+            try:
+                admin = AdminClient({"bootstrap.servers": self.brokers, "log_level": 0})  # the other one remembers for long
+                for told in admin.list_offsets(wanted, request_timeout=5).values():
+                    told.result(10)
+                return
+            except KafkaException:
+                if time.monotonic() > limit:
+                    raise
+                time.sleep(0.02)
 
     def expire(self, name: str, partition: int, before: int) -> None:
         """Lets go of all messages before an offset, as retention does."""

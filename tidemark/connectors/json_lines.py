@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
 BLOCK = 8 * 1024 * 1024
@@ -60,9 +61,6 @@ def plain(field: pa.Field) -> pa.Field:
 
 
 # --- objects that are told apart --------------------------------------------------------------------------------------
-
-# What the parser takes from numbers only; in JSON they are text.
-AS_TEXT = (pa.types.is_date, pa.types.is_time)
 
 
 def objects_that_fit(lines: list[bytes], schema: pa.Schema, first: int = 0) -> tuple[pa.Table, list[int]]:
@@ -137,11 +135,21 @@ def settled(type_: pa.DataType) -> pa.DataType | None:
 def _typed(lines: list[bytes], schema: pa.Schema) -> pa.Table:
     if not lines:
         return schema.empty_table()
-    as_read = pa.schema(
-        [pa.field(each.name, pa.string() if any(kind(each.type) for kind in AS_TEXT) else each.type) for each in schema]
-    )
-    words = pa.json.ParseOptions(explicit_schema=as_read, unexpected_field_behavior="ignore")
-    return _parsed(lines, words).select(schema.names).cast(schema)
+    # Of days and times of day the parser only takes numbers; in JSON they are text.
+    as_read = [pa.field(each.name, pa.string()) if _is_day_or_time(each.type) else each for each in schema]
+    words = pa.json.ParseOptions(explicit_schema=pa.schema(as_read), unexpected_field_behavior="ignore")
+    read = _parsed(lines, words)
+    return pa.table([_cast(read[each.name], each.type) for each in schema], schema=schema)
+
+
+def _is_day_or_time(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_date(type_) or pa.types.is_time(type_))
+
+
+def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_time(type_):
+        column = pc.binary_join_element_wise("1970-01-01", column, "T").cast(pa.timestamp("us"))
+    return column.cast(type_)
 
 
 def _parsed(lines: list[bytes], words: pa.json.ParseOptions) -> pa.Table:

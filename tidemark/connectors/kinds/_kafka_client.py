@@ -34,6 +34,7 @@ SILENCE = {
     KafkaError._SSL,
     KafkaError.REQUEST_TIMED_OUT,
 }
+LEADERLESS = {KafkaError._NOENT, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
 MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 PASSED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
@@ -42,6 +43,8 @@ UNHEARD = logging.getLogger("tidemark.connectors.kafka")
 UNHEARD.addHandler(logging.NullHandler())
 UNHEARD.propagate = False
 
+# A broker that comes back is noticed before it counts as silent.
+ALWAYS = {"reconnect.backoff.max.ms": 1000}
 READING = {
     # The client wants a group although none is joined.
     "group.id": "tidemark",
@@ -65,6 +68,10 @@ class Range:
     partition: int
     start: int
     end: int
+
+
+class Leaderless(SourceUnreachable):
+    """A partition has no leader: soon after its broker was lost, or the topic was made."""
 
 
 class Message(NamedTuple):
@@ -125,17 +132,27 @@ class Brokers:
 
     def bounds(self, topic: Topic, asker: str) -> list[Range]:
         """What every partition holds, from its first offset to where the first open transaction begins."""
-        partitions = [TopicPartition(topic.name, number) for number in topic.partitions]
-        found = []
-        for end in ENDS:
+        lows, highs = (self._offsets(topic, end, asker) for end in ENDS)
+        return [Range(number, lows[number], highs[number]) for number in topic.partitions]
+
+    def _offsets(self, topic: Topic, end: OffsetSpec, asker: str) -> dict[int, int]:
+        limit = time.monotonic() + self._timeout
+        while True:
             self._pace()
+            partitions = [TopicPartition(topic.name, number) for number in topic.partitions]
             asked = self._admin.list_offsets(
                 dict.fromkeys(partitions, end),
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=self._timeout,
             )
-            found.append({at.partition: told.offset for at, told in self._answers(asked, asker).items()})
-        return [Range(number, found[0][number], found[1][number]) for number in topic.partitions]
+            try:
+                return {at.partition: told.offset for at, told in self._answers(asked, asker).items()}
+            except Leaderless:
+                if time.monotonic() > limit:
+                    raise
+                time.sleep(GLANCE_SECONDS)
+                # The client remembers for long that there was no leader.
+                self._admin = self._opened(AdminClient, {})
 
     def batches(self, topic: str, ranges: Iterable[Range], most: int, asker: str) -> Iterator[list[Message]]:
         """The messages of the ranges in their order, at most so many at a time."""
@@ -212,6 +229,8 @@ class Brokers:
             return refused(asker)
         if code in SILENCE:
             return self._unreachable(asker)
+        if code in LEADERLESS:
+            return Leaderless(f"{asker}: a partition has no leader now. Check that all brokers run, and run again.")
         if code in MISSING:
             return SourceError(f"{asker}: there is no such topic. Check `source` and `topic`, or make it.")
         if code in PASSED:
@@ -230,7 +249,7 @@ class Brokers:
 
         self._troubles.clear()
         try:
-            return client({**self._options, **more, "error_cb": note}, logger=UNHEARD)
+            return client({**self._options, **ALWAYS, **more, "error_cb": note}, logger=UNHEARD)
         except KafkaException as error:
             raise ConfigError(
                 f"settings of a kafka connector: the client does not take a value under `config` ({error.args[0].name()})."

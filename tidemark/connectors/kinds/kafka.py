@@ -23,7 +23,6 @@ CREDENTIALS = {"user": "sasl.username", "password": "sasl.password", "key_passwo
 CLIENT_OPTIONS = {
     "broker.address.family",
     "client.id",
-    "client.rack",
     "fetch.max.bytes",
     "fetch.message.max.bytes",
     "receive.message.max.bytes",
