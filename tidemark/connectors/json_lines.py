@@ -63,31 +63,31 @@ def plain(field: pa.Field) -> pa.Field:
 # --- objects that are told apart --------------------------------------------------------------------------------------
 
 
-def objects_that_fit(lines: list[bytes], schema: pa.Schema, first: int = 0) -> tuple[pa.Table, list[int]]:
-    """The objects, one on each line, as records of the schema, and the places of those that do not fit it."""
+def objects_that_fit(objects: list[bytes], schema: pa.Schema, first: int = 0) -> tuple[pa.Table, list[int]]:
+    """The objects as records of the schema, and the places of those that do not fit it."""
     try:
-        return _typed(lines, schema), []
+        return _typed(objects, schema), []
     except pa.ArrowInvalid:
-        if len(lines) == 1:
+        if len(objects) == 1:
             return schema.empty_table(), [first]
-        half = len(lines) // 2
-        before, unfit_before = objects_that_fit(lines[:half], schema, first)
-        after, unfit_after = objects_that_fit(lines[half:], schema, first + half)
+        half = len(objects) // 2
+        before, unfit_before = objects_that_fit(objects[:half], schema, first)
+        after, unfit_after = objects_that_fit(objects[half:], schema, first + half)
         return pa.concat_tables([before, after]), unfit_before + unfit_after
 
 
-def fields_of_objects(lines: list[bytes]) -> dict[str, pa.DataType]:
-    """The fields of objects, one on each line. Where two do not agree on a type, the earlier one is right."""
-    if not lines:
+def fields_of_objects(objects: list[bytes]) -> dict[str, pa.DataType]:
+    """The fields of objects. Where two do not agree on a type, the earlier one is right."""
+    if not objects:
         return {}
     try:
-        found = _parsed(lines, pa.json.ParseOptions()).schema
+        found = _parsed(objects, pa.json.ParseOptions()).schema
         return {field.name: untimed(field.type) for field in found}
     except pa.ArrowInvalid:
-        if len(lines) == 1:
+        if len(objects) == 1:
             return {}
-        half = len(lines) // 2
-        return merged_fields(fields_of_objects(lines[:half]), fields_of_objects(lines[half:]))
+        half = len(objects) // 2
+        return merged_fields(fields_of_objects(objects[:half]), fields_of_objects(objects[half:]))
 
 
 def merged_fields(before: dict[str, pa.DataType], now: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
@@ -132,13 +132,13 @@ def settled(type_: pa.DataType) -> pa.DataType | None:
     return type_
 
 
-def _typed(lines: list[bytes], schema: pa.Schema) -> pa.Table:
-    if not lines:
+def _typed(objects: list[bytes], schema: pa.Schema) -> pa.Table:
+    if not objects:
         return schema.empty_table()
     # Of days and times of day the parser only takes numbers; in JSON they are text.
     as_read = [pa.field(each.name, pa.string()) if _is_day_or_time(each.type) else each for each in schema]
     words = pa.json.ParseOptions(explicit_schema=pa.schema(as_read), unexpected_field_behavior="ignore")
-    read = _parsed(lines, words)
+    read = _parsed(objects, words)
     return pa.table([_cast(read[each.name], each.type) for each in schema], schema=schema)
 
 
@@ -152,6 +152,6 @@ def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     return column.cast(type_)
 
 
-def _parsed(lines: list[bytes], words: pa.json.ParseOptions) -> pa.Table:
-    block = b"\n".join(lines)
+def _parsed(objects: list[bytes], words: pa.json.ParseOptions) -> pa.Table:
+    block = b"\n".join(objects)
     return pa.json.read_json(pa.py_buffer(block), pa.json.ReadOptions(block_size=len(block) + 1), words)

@@ -4,6 +4,7 @@ import json
 import pickle
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from signal import SIGCONT, SIGSTOP
@@ -219,6 +220,33 @@ def test_a_new_partition_is_read_from_its_beginning(
 
 
 @service
+def test_a_new_partition_cannot_lose_messages_unseen(
+    broker: KafkaServer, source: KafkaConnector, stream: StreamSpec, writer: Writer
+) -> None:
+    writer.put({"id": 1})
+    checkpoint = after_all(source, stream)
+    broker.add_partitions(writer.topic, 2)
+    Writer(broker, writer.topic).put({"id": 2}, {"id": 3}, partition=1)
+    broker.expire(writer.topic, 1, 1)
+    with pytest.raises(PositionLost, match="partition 1 of the topic has let go"):
+        source.pending(stream, checkpoint, 2)
+
+
+@service
+def test_a_partition_whose_messages_all_went_before_the_first_run_is_read_on_from_there(
+    broker: KafkaServer, source: KafkaConnector
+) -> None:
+    topic = broker.new_topic(partitions=2)
+    writer, stream = Writer(broker, topic), stream_of(topic)
+    writer.put({"id": 1}, partition=0)
+    writer.put({"id": 2}, {"id": 3}, partition=1)
+    broker.expire(topic, 1, 2)
+    checkpoint = after_all(source, stream)
+    writer.put({"id": 4}, partition=1)
+    assert [row["_position"] for row in rows(source, stream, checkpoint)] == ["1:2"]
+
+
+@service
 def test_a_partition_that_was_empty_before_cannot_lose_messages_unseen(broker: KafkaServer, source: KafkaConnector) -> None:
     topic = broker.new_topic(partitions=2)
     writer, stream = Writer(broker, topic), stream_of(topic)
@@ -298,7 +326,8 @@ def test_a_range_that_ends_with_aborted_messages_is_read_to_its_end(
     aborting.put({"id": 2}, {"id": 3})
     aborting.abort()
     begun = time.monotonic()
-    assert ids(rows(source, stream)) == [1]
+    (planned,) = source.pending(stream, None, 2)
+    assert [page["id"].to_pylist() for page in source.read(stream, planned, 10)] == [[1]]
     checkpoint = after_all(source, stream)
     assert time.monotonic() - begun < source._timeout / 2
     assert json.loads(checkpoint)["offsets"] == {"0": 4}  # three messages and the mark of the abortion
@@ -310,6 +339,7 @@ def test_a_range_that_ends_with_aborted_messages_is_read_to_its_end(
     aborting.begin()
     aborting.put({"id": 5})
     aborting.commit()
+    assert [page["id"].to_pylist() for page in source.read(stream, planned, 10)] == [[1]]  # not what came behind its end
     assert ids(rows(source, stream, after_all(source, stream, checkpoint))) == []
     assert ids(rows(source, stream, checkpoint)) == [5]
 
@@ -581,6 +611,26 @@ def test_a_field_without_any_value_gets_its_type_from_the_first_one() -> None:
 
 
 @fast
+@pytest.mark.parametrize(
+    ("first", "second", "together"),
+    [
+        ("1", "2.5", pa.float64()),
+        ("2.5", "1", pa.float64()),
+        ("null", "true", pa.bool_()),
+        ("1", '"large"', pa.int64()),
+        ('"large"', "1", pa.string()),
+        ("[]", "[1]", pa.list_(pa.int64())),
+        ('{"a": 1}', '{"b": [2.5]}', pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float64()))])),
+        ('{"a": 1}', "[1]", pa.struct([("a", pa.int64())])),
+    ],
+)  # fmt: skip
+def test_types_of_a_field_in_earlier_and_later_messages_go_together(first: str, second: str, together: pa.DataType) -> None:
+    records = Records(stream_of("orders"), "json")
+    batches = [[message(f'{{"id": 1, "x": {value}}}'.encode())] for value in (first, second)]
+    assert records.fields(batches, {}).field("x").type == together
+
+
+@fast
 def test_a_text_that_looks_like_a_time_stays_text() -> None:
     (page,) = landed([b'{"id": 1, "at": "2024-01-01", "l": [{"at": "2024-01-01 10:00:00"}]}'])
     assert page.select(["at", "l"]).to_pylist() == [{"at": "2024-01-01", "l": [{"at": "2024-01-01 10:00:00"}]}]
@@ -643,7 +693,11 @@ def with_login(broker: KafkaServer, password: str) -> KafkaConnector:
 
 @service
 def test_the_right_login_reads_and_a_wrong_one_is_refused_at_once_and_silently(
-    broker: KafkaServer, stream: StreamSpec, writer: Writer, capfd: pytest.CaptureFixture[str]
+    broker: KafkaServer,
+    stream: StreamSpec,
+    writer: Writer,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     writer.put({"id": 1})
     slices = with_login(broker, PASSWORD).pending(stream, None, 2)
@@ -658,6 +712,7 @@ def test_the_right_login_reads_and_a_wrong_one_is_refused_at_once_and_silently(
     assert time.monotonic() - begun < wrong._timeout / 2
     assert "wrong-password" not in str(told.value)
     assert capfd.readouterr() == ("", "")
+    assert caplog.records == []
 
 
 @service
@@ -754,8 +809,10 @@ def test_it_can_be_sent_to_a_task_after_it_was_used(source: KafkaConnector, stre
     (slice,) = source.pending(stream, None, 2)
     sent = pickle.loads(pickle.dumps(source))
     assert [page["id"].to_pylist() for page in sent.read(stream, slice, 10)] == [[1]]
+    opened = weakref.ref(source._opened())
     source.close()
     source.close()
+    assert opened() is None  # and its connections with it
 
 
 @service

@@ -244,10 +244,12 @@ class Brokers:
         )
 
     def _opened(self, client: type, more: Mapping[str, Any]) -> Any:
-        def note(error: KafkaError) -> None:
-            self._troubles.add(error.code())
+        troubles = self._troubles  # not self: the client would keep its owner alive, and that one the client
+        troubles.clear()
 
-        self._troubles.clear()
+        def note(error: KafkaError) -> None:
+            troubles.add(error.code())
+
         try:
             return client({**self._options, **ALWAYS, **more, "error_cb": note}, logger=UNHEARD)
         except KafkaException as error:

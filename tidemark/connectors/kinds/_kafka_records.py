@@ -56,8 +56,8 @@ class Records:
         found: dict[str, pa.DataType] = {}
         of_keys: dict[str, pa.DataType] = {}
         for batch in batches:
-            lines = [one_line(message.value) for message in batch if message.value is not None]
-            found = merged_fields(found, fields_of_objects([line for line in lines if line is not None]))
+            values = [message.value for message in batch if message.value is not None]
+            found = merged_fields(found, fields_of_objects([value for value in values if is_object(value)]))
             for gone in (self._gone(message) for message in batch if message.value is None):
                 of_keys = merged_fields(of_keys, {name: plain_type(value) for name, value in (gone or {}).items()})
         typed = {name: settled(type_) for name, type_ in found.items()}
@@ -120,16 +120,17 @@ class Records:
         self, messages: list[Message], body: pa.Schema, refused: dict[str, list[Message]]
     ) -> tuple[list[Message], dict[str, pa.Array]]:
         readable: list[Message] = []
-        lines: list[bytes] = []
+        objects: list[bytes] = []
         for message in messages:
-            value = message.value
-            line = one_line(value) if value is not None else self._line_of_gone(message, body)
-            if line is None:
-                refused.setdefault(NO_KEY if value is None else NO_OBJECT, []).append(message)
+            value = message.value if message.value is not None else self._object_of_gone(message, body)
+            if value is None:
+                refused.setdefault(NO_KEY, []).append(message)
+            elif not is_object(value):
+                refused.setdefault(NO_OBJECT, []).append(message)
             else:
                 readable.append(message)
-                lines.append(line)
-        table, unfit = objects_that_fit(lines, body)
+                objects.append(value)
+        table, unfit = objects_that_fit(objects, body)
         if unfit:
             refused[NO_FIT] = [readable[place] for place in unfit]
             readable = [message for place, message in enumerate(readable) if place not in set(unfit)]
@@ -156,20 +157,16 @@ class Records:
             told = key.decode()  # a text that looks like a number
         return None if told is None or isinstance(told, list) else {wanted[0]: told}
 
-    def _line_of_gone(self, message: Message, body: pa.Schema) -> bytes | None:
+    def _object_of_gone(self, message: Message, body: pa.Schema) -> bytes | None:
         told = self._gone(message, body)
         return None if told is None else orjson.dumps(told)
 
 
-def one_line(value: bytes) -> bytes | None:
-    """The object on one line; None if it is none."""
+def is_object(value: bytes) -> bool:
     try:
-        if not isinstance(orjson.loads(value), dict):
-            return None
+        return isinstance(orjson.loads(value), dict)
     except orjson.JSONDecodeError:
-        return None
-    # A line break is never inside a text in JSON: there it is written \n.
-    return value.replace(b"\n", b" ").replace(b"\r", b" ")
+        return False
 
 
 def is_text(content: bytes | None) -> bool:
