@@ -19,6 +19,7 @@ os.environ.setdefault("AWS_SECRET_ACCESS_KEY", secrets.token_hex(16))
 
 from tests.catalog.harness import Catalog, SparkForTests  # noqa: E402
 from tests.services.cap import CapServer, cap  # noqa: E402
+from tests.services.kafka import KafkaServer, kafka  # noqa: E402
 from tests.services.mariadb import MariadbServer, mariadb  # noqa: E402
 from tests.services.postgres import PostgresServer, logical_postgres, postgres  # noqa: E402
 from tests.services.s3 import S3Server, seaweedfs  # noqa: E402
@@ -82,6 +83,14 @@ def s3(server_folder: Path) -> Iterator[S3Server]:
     folder = server_folder / "s3"
     folder.mkdir()
     with seaweedfs(folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def broker(server_folder: Path) -> Iterator[KafkaServer]:
+    folder = server_folder / "kafka"
+    folder.mkdir()
+    with kafka(folder) as server:
         yield server
 
 
