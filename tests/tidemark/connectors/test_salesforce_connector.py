@@ -20,7 +20,15 @@ from tidemark.connectors.kinds import salesforce as kind
 from tidemark.connectors.kinds.salesforce import SalesforceConnector
 from tidemark.connectors.registry import connector_for
 from tidemark.connectors.stream import StreamSpec
-from tidemark.errors import ConfigError, CursorInvalid, QuotaSpent, SourceError, SourceRefused, SourceUnreachable
+from tidemark.errors import (
+    ConfigError,
+    CursorInvalid,
+    QuotaSpent,
+    SchemaRefused,
+    SourceError,
+    SourceRefused,
+    SourceUnreachable,
+)
 
 NOW = datetime(2025, 10, 2, 12, 0, 0, tzinfo=UTC)
 FIELDS = [
@@ -390,6 +398,8 @@ def test_a_complete_listing_of_keys_is_paged_by_id(stub: SalesforceStub, salesfo
         assert all(batch.schema == pa.schema([("Id", pa.string())]) and batch.num_rows <= page for batch in batches)
         found = [key for batch in batches for key in batch["Id"].to_pylist()]
         assert found == [record_id(number) for number in range(11) if number != 4]
+    with pytest.raises(SchemaRefused, match="'Account' has no field Number, which `key` names"):
+        list(salesforce.keys(stream(key=["Id", "Number"]), 3))
     named = [name for batch in salesforce.keys(stream(key=["Name"]), 3) for name in batch["Name"].to_pylist()]
     assert named == [f"n{number}" for number in range(11) if number != 4]
 
@@ -535,6 +545,15 @@ def test_the_objects_that_can_be_queried_are_offered(stub: SalesforceStub, sales
     assert [each.cursors for each in offered] == [("SystemModstamp",), (), ("SystemModstamp",)]
     assert {each.key for each in offered} == {("Id",)}
     assert offered[2].comment == "Contact"
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("body", [{}, {"sobjects": [{}], "fields": [{}], "queryable": True}, "null", "<html>", ["secret"]])
+def test_a_description_that_is_none_is_named(stub: SalesforceStub, salesforce: SalesforceConnector, body: Any) -> None:
+    stub.faults.append(Fault("/sobjects", body=body, times=2))
+    for ask in (salesforce.streams, lambda: salesforce.discover(stream())):
+        with pytest.raises(SourceError, match="no answer of Salesforce's API"):
+            ask()
 
 
 @pytest.mark.service

@@ -16,6 +16,8 @@ import requests
 from simple_salesforce.api import Salesforce
 from simple_salesforce.exceptions import SalesforceAuthenticationFailed, SalesforceError
 
+from tidemark.connectors.contract import StreamDescription
+from tidemark.connectors.kinds._salesforce_fields import STAMP, Field, fields_of
 from tidemark.connectors.kinds._salesforce_login import Login
 from tidemark.errors import QuotaSpent, SourceError, SourceRefused, SourceUnreachable, TidemarkError
 
@@ -83,15 +85,20 @@ class SalesforceApi:
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
-    def objects(self) -> list[dict[str, Any]]:
+    def objects(self) -> list[StreamDescription]:
+        """The objects that can be queried. That one can be replicated means that it has the stamp."""
         with self._named(self.target):
-            return [dict(each) for each in self._object("sobjects")["sobjects"]]
+            found = [each for each in self._object("sobjects")["sobjects"] if each["queryable"]]
+            return [
+                StreamDescription(str(each["name"]), ("Id",), (STAMP,) if each["replicateable"] else (), each["label"])
+                for each in found
+            ]
 
-    def description(self, name: str, stream: str) -> dict[str, Any]:
-        """What Salesforce says of one object and its fields, as far as the user may see them."""
+    def fields(self, name: str, stream: str) -> dict[str, Field]:
+        """The fields of an object, as far as the user may see them; none if it cannot be queried."""
         with self._named(stream):
             described = self._object(f"sobjects/{name}/describe")
-            return {"queryable": described["queryable"], "fields": [dict(each) for each in described["fields"]]}
+            return fields_of(described) if described["queryable"] else {}
 
     def clock(self, stream: str) -> datetime:
         """The server's own time, to the second, as it stands in the head of its answers."""

@@ -10,6 +10,9 @@ import pyarrow as pa
 
 from tidemark.errors import SourceError
 
+# Set with every change of a record, also by Salesforce itself.
+STAMP = "SystemModstamp"
+
 # Addresses and locations come a second time as fields of their own, and of binaries a query gives only where they are.
 LEFT_OUT = {"address", "location", "base64"}
 

@@ -16,7 +16,7 @@ from simple_salesforce.format import quote_soql_value
 
 from tidemark.connectors.contract import Slice, Window
 from tidemark.connectors.cursors import Cursor
-from tidemark.connectors.kinds._salesforce_fields import CURSORS, Field, unfit
+from tidemark.connectors.kinds._salesforce_fields import CURSORS, STAMP, Field, unfit
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import ConfigError
 
@@ -27,7 +27,6 @@ EARLIEST, LATEST = (
 )
 # The address and the headers of a request have 16,384 bytes together.
 LONGEST_SELECT = 12_000
-STAMP = "SystemModstamp"
 
 Position = tuple[str, ...]
 

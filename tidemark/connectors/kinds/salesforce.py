@@ -11,11 +11,11 @@ import pyarrow as pa
 from tidemark.connectors.contract import Connector, Slice, StreamDescription, Window
 from tidemark.connectors.cursors import Cursor
 from tidemark.connectors.kinds._salesforce_api import Answer, SalesforceApi
-from tidemark.connectors.kinds._salesforce_fields import batch_of, fields_of, schema_of
+from tidemark.connectors.kinds._salesforce_fields import STAMP, batch_of, schema_of
 from tidemark.connectors.kinds._salesforce_login import login_of
-from tidemark.connectors.kinds._salesforce_soql import EPOCH, STAMP, Position, Soql
+from tidemark.connectors.kinds._salesforce_soql import EPOCH, Position, Soql
 from tidemark.connectors.stream import StreamSpec
-from tidemark.errors import ConfigError, SourceError
+from tidemark.errors import ConfigError, SchemaRefused, SourceError
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 DELETED = "IsDeleted"
@@ -41,11 +41,7 @@ class SalesforceConnector(Connector):
         self._api = SalesforceApi(login_of(self.settings, self.credentials), self.pace)
 
     def streams(self) -> list[StreamDescription]:
-        found = sorted((each for each in self._api.objects() if each.get("queryable")), key=lambda each: str(each["name"]))
-        return [
-            StreamDescription(each["name"], ("Id",), (STAMP,) if each.get("replicateable") else (), each.get("label"))
-            for each in found
-        ]
+        return sorted(self._api.objects(), key=lambda each: each.source)
 
     def discover(self, stream: StreamSpec) -> pa.Schema:
         return schema_of(list(self._soql(stream).fields.values()))
@@ -98,7 +94,10 @@ class SalesforceConnector(Connector):
 
     def keys(self, stream: StreamSpec, page_size: int) -> Iterator[pa.RecordBatch]:
         soql = self._soql(stream)
-        fields = [soql.fields[name] for name in stream.key if name in soql.fields]
+        lacking = [name for name in stream.key if name not in soql.fields]
+        if lacking:
+            raise SchemaRefused(f"{stream.id}: '{stream.source_name}' has no field {', '.join(lacking)}, which `key` names.")
+        fields = [soql.fields[name] for name in stream.key]
         names = list(dict.fromkeys(["Id", *(field.name for field in fields)]))
 
         def page(after: Position | None) -> Answer:
@@ -117,9 +116,8 @@ class SalesforceConnector(Connector):
         name = stream.source_name
         if not NAME.fullmatch(name):
             raise ConfigError(f"{stream.id}: '{name}' cannot be the name of an object of Salesforce, such as Account.")
-        described = self._api.description(name, stream.id)
-        fields = fields_of(described)
-        if not described["queryable"] or "Id" not in fields:
+        fields = self._api.fields(name, stream.id)
+        if "Id" not in fields:
             raise ConfigError(f"{stream.id}: Salesforce does not let '{name}' be queried record by record.")
         if stream.deletes == "flag" and stream.delete_flag not in fields:
             raise ConfigError(f"{stream.id}: '{name}' has no field '{stream.delete_flag}', which `delete_flag` names.")
