@@ -733,6 +733,16 @@ def test_a_topic_that_the_login_may_not_read_is_refused(broker: KafkaServer, str
         list(source.read(stream, slices[0], 10))
 
 
+@service
+def test_no_right_to_any_group_is_needed(broker: KafkaServer, stream: StreamSpec, writer: Writer) -> None:
+    what = (ResourceType.GROUP, "*", ResourcePatternType.LITERAL)
+    rule = AclBinding(*what, f"User:{USER}", "*", AclOperation.ALL, AclPermissionType.DENY)
+    broker.admin.create_acls([rule])[rule].result(10)
+    time.sleep(0.5)  # the broker learns of the rule some moments later
+    writer.put({"id": 1})
+    assert ids(rows(with_login(broker, PASSWORD), stream)) == [1]
+
+
 class Forgetful(AdminClient):
     """Finds no leader when it is asked for the first time after it was opened for the first time."""
 
