@@ -1,5 +1,7 @@
 """One run of one stream: window → slices → land → verify → publish, and the state last."""
 
+import random
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +12,7 @@ import pyarrow.parquet as pq
 from spark_code.connectors.bronze import record_schema
 from spark_code.connectors.deletions import gone_keys
 from spark_code.connectors.plan import EMITTED_AT, IngestPlan, load_plan, resumable_plan, save_plan
-from spark_code.connectors.slices import QUARANTINE, SliceDone, SliceLander, first_of, land_slices
+from spark_code.connectors.slices import LASTING, QUARANTINE, SliceDone, SliceLander, first_of, land_slices
 from spark_code.connectors.subject import StreamSubject
 from spark_code.run import RunFrame
 from tidemark.connectors import lateness
@@ -20,11 +22,13 @@ from tidemark.connectors.fitting import declared_schema
 from tidemark.connectors.place import SYSTEM
 from tidemark.connectors.verification import CheckResult, failed, verify_landing
 from tidemark.control import StreamState, actor
-from tidemark.errors import CursorBackwards, CursorInvalid, PartialRun
+from tidemark.errors import CursorBackwards, CursorInvalid, PartialRun, SourceError
 from tidemark.faults import fault_point
 from tidemark.lake import RUN_ID, plain_path
 
 PARALLEL = 2
+# Seconds between attempts to plan.
+PAUSES = (0.5, 2)
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class IngestRun(RunFrame):
             # Again: the last run may have been stopped before it could.
             connector.acknowledge(stream, state.last_cursor)
         resumed = None if full else resumable_plan(subject, state.version if state else None)
-        plan = resumed.taken_over(self.run_id) if resumed else self._new_plan(state, full=full or state is None)
+        plan = resumed.taken_over(self.run_id) if resumed else self._patiently(state, full=full or state is None)
         save_plan(subject, plan)
         subject.platform.control.runs.update(
             self.run_id,
@@ -126,6 +130,17 @@ class IngestRun(RunFrame):
         fault_point("ingest.after_plan")
         self._plan = plan
         return plan
+
+    def _patiently(self, state: StreamState | None, *, full: bool) -> IngestPlan:
+        """A new plan. A source that stumbles is asked again, as it is when slices are read."""
+        for pause in PAUSES:
+            try:
+                return self._new_plan(state, full=full)
+            except LASTING:
+                raise
+            except SourceError:
+                time.sleep(pause * random.uniform(0.5, 1))
+        return self._new_plan(state, full=full)
 
     def _new_plan(self, state: StreamState | None, *, full: bool) -> IngestPlan:
         subject, stream, connector = self.subject, self.subject.stream, self.subject.connector

@@ -26,11 +26,13 @@ from tidemark.connectors.contract import REJECTED, Connector, Slice
 from tidemark.connectors.fitting import fitted, unknown_fields
 from tidemark.connectors.stream import StreamSpec
 from tidemark.connectors.timestamps import parsed
-from tidemark.errors import SchemaRefused, SliceFailed, SourceError, SourceRefused
+from tidemark.errors import PositionLost, QuotaSpent, SchemaRefused, SliceFailed, SourceError, SourceRefused
 from tidemark.faults import fault_point
 from tidemark.store import ObjectStore
 
 ATTEMPTS = 4
+# Errors of a source that are the same in a minute.
+LASTING = (SourceRefused, QuotaSpent, PositionLost)
 SMALLEST_PAGE = 100
 ROWS_PER_FILE = 500_000
 
@@ -95,7 +97,7 @@ class SliceLander:
                 self.store.put(f"{self.done}/{slice.number:06d}.json", done.to_json().encode())
                 fault_point("slice.after_done")
                 return done
-            except SourceRefused:
+            except LASTING:
                 raise  # a refused login does not become right by repetition
             except SourceError as error:
                 if attempt == ATTEMPTS:

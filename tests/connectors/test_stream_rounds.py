@@ -3,6 +3,7 @@
 TIDEMARK_ROUNDS sets how many rounds there are for each kind, TIDEMARK_SEED the seed; both are printed.
 """
 
+import json
 import os
 import random
 import sqlite3
@@ -10,11 +11,16 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
+import psycopg
 import pytest
+from confluent_kafka import Producer
 
 from tests.catalog.harness import SparkForTests
 from tests.catalog.killing import KILLED, in_child
 from tests.connectors.harness import Stream
+from tests.services.cap import CapServer
+from tests.services.kafka import KafkaServer
+from tests.services.postgres import PostgresServer
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(7200)]
 
@@ -29,6 +35,7 @@ class World(ABC):
 
     kind: str
     words: ClassVar[Record]
+    value = "value"
     # Whether runs can read everything again, and whether only those find what is gone.
     full_runs = True
     compares = False
@@ -118,6 +125,112 @@ class FilesWorld(World):
             path.with_suffix(".part").rename(self.folder / f"{number}.csv")
 
 
+class ODataWorld(World):
+    kind = "odata"
+    words: ClassVar[Record] = {
+        "source": "Orders", "key": ["id"], "cursor": "updated_at", "safety_window": "PT1H", "deletes": "compare",
+    }  # fmt: skip
+    compares = True
+    value = "quantity"
+
+    def __init__(self, chance: random.Random, server: CapServer) -> None:
+        super().__init__(chance)
+        self.server, self._clock = server, 0
+        server.execute("DELETE FROM data_Orders")
+
+    @property
+    def settings(self) -> Record:
+        return {"url": self.server.shop}
+
+    def change(self) -> None:
+        statements = []
+        for _ in range(self.chance.randint(1, 15)):
+            id = self.chance.randint(1, 30)
+            statements.append(f"DELETE FROM data_Orders WHERE id = {id}")
+            if id in self.rows and self.chance.random() < 0.3:
+                del self.rows[id]
+            else:
+                self._clock += self.chance.choice([-20, 0, 0, 0, 1, 60])
+                at = f"2026-01-01T{self._clock // 3600 + 1:02}:{self._clock // 60 % 60:02}:{self._clock % 60:02}.000Z"
+                statements.append(
+                    f"INSERT INTO data_Orders (id, quantity, updated_at) VALUES ({id}, {self.version(id)}, '{at}')"
+                )
+        self.server.execute(*statements)
+
+
+class CdcWorld(World):
+    kind = "cdc"
+    words: ClassVar[Record] = {"source": "orders", "key": ["id"]}
+    full_runs = False
+    has_log = True
+
+    def __init__(self, chance: random.Random, server: PostgresServer) -> None:
+        super().__init__(chance)
+        self.server, self.url = server, server.new_database()
+        server.execute(self.url, "CREATE TABLE orders (id int PRIMARY KEY, value int)")
+
+    @property
+    def settings(self) -> Record:
+        return {"url": self.url}
+
+    def change(self) -> None:
+        for _ in range(self.chance.randint(1, 3)):
+            statements = []
+            kept, ever = dict(self.rows), list(self.ever)
+            for _ in range(self.chance.randint(1, 8)):
+                id, dice = self.chance.randint(1, 30), self.chance.random()
+                if dice < 0.03:
+                    self.rows.clear()
+                    statements.append("TRUNCATE orders")
+                elif id in self.rows and dice < 0.3:
+                    del self.rows[id]
+                    statements.append(f"DELETE FROM orders WHERE id = {id}")
+                else:
+                    put = f"INSERT INTO orders VALUES ({id}, {self.version(id)})"
+                    statements.append(f"{put} ON CONFLICT (id) DO UPDATE SET value = excluded.value")
+            with psycopg.connect(self.url) as connection:
+                for statement in statements:
+                    connection.execute(statement.encode())
+                if self.chance.random() < 0.2:
+                    connection.rollback()
+                    self.rows, self.ever = kept, ever
+
+
+class KafkaWorld(World):
+    kind = "kafka"
+    words: ClassVar[Record] = {"key": ["id"], "schema_strategy": "fixed", "schema": {"id": "bigint", "value": "bigint"}}
+    has_log = True
+
+    def __init__(self, chance: random.Random, server: KafkaServer) -> None:
+        super().__init__(chance)
+        self.server, self.topic = server, server.new_topic(partitions=3)
+        options = {"bootstrap.servers": server.brokers, "transactional.id": f"rounds-{self.topic}", "log_level": 0}
+        self._producer = Producer(options)
+        self._producer.init_transactions(30)
+
+    @property
+    def settings(self) -> Record:
+        return {"brokers": self.server.brokers, "topic": self.topic}
+
+    def change(self) -> None:
+        for _ in range(self.chance.randint(1, 3)):
+            kept, ever = dict(self.rows), list(self.ever)
+            self._producer.begin_transaction()
+            for _ in range(self.chance.randint(1, 8)):
+                id = self.chance.randint(1, 30)
+                content: bytes | None = None
+                if id in self.rows and self.chance.random() < 0.3:
+                    del self.rows[id]
+                else:
+                    content = json.dumps({"id": id, "value": self.version(id)}).encode()
+                self._producer.produce(self.topic, content, str(id).encode(), id % 3)
+            if self.chance.random() < 0.2:
+                self._producer.abort_transaction(30)
+                self.rows, self.ever = kept, ever
+            else:
+                self._producer.commit_transaction(30)
+
+
 def played(world: World, folder: Path, spark: SparkForTests) -> None:
     print(f"seed {SEED}, {ROUNDS} rounds")  # noqa: T201
     stream = Stream.make(folder / "lake", spark, world.kind, world.settings, **world.words)
@@ -137,15 +250,15 @@ def played(world: World, folder: Path, spark: SparkForTests) -> None:
         full = world.full_runs and world.chance.random() < 0.3
         stream.run(full=full)
         could_be_seen |= set(world.rows.items())
-        latest = {record["id"]: record["value"] for record in stream.latest()}
+        latest = {record["id"]: record[world.value] for record in stream.latest()}
         there = {id: value for id, value in latest.items() if id in world.rows}
         assert there == world.rows, f"round {number}, seed {SEED}"
         if full or not world.compares:
             assert latest.keys() == world.rows.keys(), f"round {number}, seed {SEED}"
     stream.run(full=world.full_runs)
     could_be_seen |= set(world.rows.items())
-    assert {record["id"]: record["value"] for record in stream.latest()} == world.rows, f"seed {SEED}"
-    versions = [(r["id"], r["value"]) for r in stream.changes() if r["value"] is not None]
+    assert {record["id"]: record[world.value] for record in stream.latest()} == world.rows, f"seed {SEED}"
+    versions = [(r["id"], r[world.value]) for r in stream.changes() if r[world.value] is not None]
     assert len(versions) == len(set(versions)), f"landed twice, seed {SEED}"
     assert set(versions) <= set(world.ever), f"seed {SEED}"
     assert (set(world.ever) if world.has_log else could_be_seen) <= set(versions), f"lost, seed {SEED}"
@@ -162,3 +275,15 @@ def test_rounds_of_a_table(tmp_path: Path, spark: SparkForTests) -> None:
 
 def test_rounds_of_files(tmp_path: Path, spark: SparkForTests) -> None:
     played(FilesWorld(random.Random(SEED), tmp_path), tmp_path, spark)
+
+
+def test_rounds_of_an_odata_service(tmp_path: Path, spark: SparkForTests, cap_server: CapServer) -> None:
+    played(ODataWorld(random.Random(SEED), cap_server), tmp_path, spark)
+
+
+def test_rounds_of_a_log_of_changes(tmp_path: Path, spark: SparkForTests, logical_pg: PostgresServer) -> None:
+    played(CdcWorld(random.Random(SEED), logical_pg), tmp_path, spark)
+
+
+def test_rounds_of_a_topic(tmp_path: Path, spark: SparkForTests, broker: KafkaServer) -> None:
+    played(KafkaWorld(random.Random(SEED), broker), tmp_path, spark)

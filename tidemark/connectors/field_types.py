@@ -43,7 +43,7 @@ def arrow_type(text: str) -> Any:
         "double": pa.float64(),
         "boolean": pa.bool_(),
         "date": pa.date32(),
-        "time": pa.time64("us"),
+        "time": pa.string(),  # Spark has no type for it
         "timestamp": pa.timestamp("us", tz="UTC"),
         "timestamp_ntz": pa.timestamp("us"),
         "binary": pa.binary(),

@@ -64,28 +64,29 @@ class SqlConnector(Connector):
             return []
         if stream.cursor is None:
             return [Slice(0)]
-        relation = self._relation(stream)
-        count = self._count(relation, window)
-        size = max(min(self.page_size(stream), -(-count // parallel)), LEAST_ROWS)
-        bounds: list[str | None] = [None if window.lower is None else str(window.lower)]
-        bounds += [str(cut) for cut in self._cuts(relation, window, size)] if count > size else []
+        with self._dialect.held(stream.id):
+            relation = self._relation(stream)
+            count = self._count(relation, window)
+            size = max(min(self.page_size(stream), -(-count // parallel)), LEAST_ROWS)
+            cuts = self._cuts(relation, window, size) if count > size else []
+            nullable = stream.null_cursor != "exclude" and self._lacks_cursors(relation)
+        bounds = [None if window.lower is None else str(window.lower), *(str(cut) for cut in cuts)]
         ends = [*bounds[1:], None if window.upper is None else str(window.upper)]
         last = len(bounds) - 1
         slices = [
             Slice(number, lower, upper, window.closed and number == last)
             for number, (lower, upper) in enumerate(zip(bounds, ends, strict=True))
         ]
-        nullable = stream.null_cursor != "exclude" and self._lacks_cursors(relation)
         return [*slices, Slice(len(slices), nulls=True)] if nullable else slices
 
     def read(self, stream: StreamSpec, slice: Slice, page_size: int) -> Iterator[pa.RecordBatch]:
-        relation = self._relation(stream)
-        columns = list(relation.columns.values())
-        where = relation.without_cursor() if slice.nulls else relation.inside(slice.window(stream))
-        order = [] if slice.nulls else relation.cursor
-        named = {column.name for column in order}
-        order += [key for key in relation.key if key.name not in named]
         with self._dialect.held(stream.id):
+            relation = self._relation(stream)
+            columns = list(relation.columns.values())
+            where = relation.without_cursor() if slice.nulls else relation.inside(slice.window(stream))
+            order = [] if slice.nulls else relation.cursor
+            named = {column.name for column in order}
+            order += [key for key in relation.key if key.name not in named]
             yield from self._pages(relation, columns, f"{where} AND {relation.with_key()}", order, page_size)
             # Comparing with NULL finds nothing, so records that lack a part of their key are asked for apart.
             lacking = self._query(stream, relation.select(columns, f"{where} AND NOT ({relation.with_key()})"))
@@ -93,8 +94,8 @@ class SqlConnector(Connector):
 
     def keys(self, stream: StreamSpec, page_size: int) -> Iterator[pa.RecordBatch]:
         """Records that lack a part of their key are not listed: nothing of theirs ever landed."""
-        relation = self._relation(stream)
         with self._dialect.held(stream.id):
+            relation = self._relation(stream)
             yield from self._pages(relation, relation.key, relation.with_key(), relation.key, page_size)
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """MariaDB, and what speaks its protocol: connectorx to Arrow for rows, PyMySQL for questions."""
 
 import re
+from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -42,24 +43,23 @@ FIRST_DAY = "'0001-01-01'"
 
 # Names of tables may differ in case alone, and information_schema compares without it.
 COLUMNS = """
-SELECT column_name, data_type, column_type, numeric_precision, numeric_scale,
-       column_key = 'UNI' OR (column_key = 'PRI' AND
-         (SELECT count(*) FROM information_schema.key_column_usage AS k WHERE k.constraint_name = 'PRIMARY'
-          AND k.table_schema = c.table_schema AND k.table_name = c.table_name) = 1)
-FROM information_schema.columns AS c
+SELECT column_name, data_type, column_type, numeric_precision, numeric_scale, column_key
+FROM information_schema.columns
 WHERE table_schema = coalesce(%s, database()) AND table_name = %s
   AND (@@lower_case_table_names > 0 OR (BINARY table_name = %s AND BINARY table_schema = coalesce(%s, database())))
 ORDER BY ordinal_position"""
 
 TABLES = """
-SELECT t.table_schema, t.table_name, nullif(nullif(t.table_comment, ''), 'VIEW'), c.column_name, c.data_type,
-       (SELECT k.ordinal_position FROM information_schema.key_column_usage AS k
-        WHERE k.constraint_name = 'PRIMARY' AND k.table_schema = c.table_schema AND k.table_name = c.table_name
-          AND k.column_name = c.column_name)
+SELECT t.table_schema, t.table_name, nullif(nullif(t.table_comment, ''), 'VIEW'), c.column_name, c.data_type
 FROM information_schema.tables AS t
 JOIN information_schema.columns AS c ON c.table_schema = t.table_schema AND c.table_name = t.table_name
 WHERE t.table_schema NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys')
 ORDER BY t.table_schema, t.table_name, c.ordinal_position"""
+
+PRIMARY_KEYS = """
+SELECT table_schema, table_name, column_name FROM information_schema.statistics
+WHERE index_name = 'PRIMARY' AND table_schema NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys')
+ORDER BY table_schema, table_name, seq_in_index"""
 
 # What the server says to a login that is wrong or lacks a right.
 REFUSALS = {1044, 1045, 1130, 1142, 1143, 1227, 1251, 1370, 1524, 1698, 1820, 1862, 3118, 4151}
@@ -155,22 +155,31 @@ class MariadbDialect(Dialect):
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def tables(self) -> list[StreamDescription]:
-        found: dict[str, tuple[str | None, list[tuple[int, str]], list[str]]] = {}
-        for schema, table, comment, column, kind, place in self._ask(TABLES):
-            _, key, cursors = found.setdefault(source_of(schema, table), (comment, [], []))
-            if place is not None:
-                key.append((place, column))
+        keys: dict[str, list[str]] = defaultdict(list)
+        for schema, table, column in self._ask(PRIMARY_KEYS):
+            keys[source_of(schema, table)].append(column)
+        cursors: dict[str, list[str]] = defaultdict(list)
+        comments: dict[str, str | None] = {}
+        for schema, table, comment, column, kind in self._ask(TABLES):
+            name = source_of(schema, table)
+            comments[name] = comment
             if kind in ("timestamp", "datetime"):
-                cursors.append(column)
+                cursors[name].append(column)
         return [
-            StreamDescription(name, tuple(column for _, column in sorted(key)), tuple(cursors), comment)
-            for name, (comment, key, cursors) in found.items()
+            StreamDescription(name, tuple(keys[name]), tuple(cursors[name]), comment) for name, comment in comments.items()
         ]
 
     def columns(self, source: str) -> list[Column]:
         *schemas, table = parts_of(source)
         schema = schemas[-1] if schemas else None
-        return [mapped(*row) for row in self._ask(COLUMNS, (schema, table, table, schema))]
+        found = self._ask(COLUMNS, (schema, table, table, schema))
+        keys = [row[-1] for row in found]
+        # A part of a longer key is not unique by itself.
+        unique = {"UNI", "PRI"} if keys.count("PRI") == 1 else {"UNI"}
+        return [
+            mapped(name, kind, declared, precision, scale, index in unique)
+            for name, kind, declared, precision, scale, index in found
+        ]
 
     def present(self) -> datetime:
         ((now,),) = self._ask("SELECT utc_timestamp(6)")
@@ -227,7 +236,7 @@ def kind_of(column: Column) -> str:
     return re.split(r"[( ]", column.declared, maxsplit=1)[0]
 
 
-def mapped(name: str, kind: str, declared: str, precision: int | None, scale: int | None, unique: int) -> Column:
+def mapped(name: str, kind: str, declared: str, precision: int | None, scale: int | None, unique: bool) -> Column:
     """A column of information_schema."""
     if kind in INTEGERS:
         signed, unsigned = INTEGERS[kind]
@@ -248,7 +257,7 @@ def mapped(name: str, kind: str, declared: str, precision: int | None, scale: in
         return Column(name, pa.decimal128(precision, scale), declared, as_text=scale > 10 or precision - scale > 18)
     # Times of day (which may have 838 hours, and which Spark has no type for), longer decimals, addresses, what is to come.
     # An index in the order of the column's own collation can be followed, if that tells all its values apart.
-    return Column(name, pa.string(), declared, as_text=kind not in TEXTS, unique=bool(unique) and kind in COLLATED)
+    return Column(name, pa.string(), declared, as_text=kind not in TEXTS, unique=unique and kind in COLLATED)
 
 
 def plainly(text: str) -> str:
