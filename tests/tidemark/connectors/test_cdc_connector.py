@@ -380,6 +380,21 @@ def test_a_transaction_open_while_a_run_is_planned_is_in_the_run_after_its_commi
 
 
 @pytest.mark.service
+def test_a_commit_that_is_not_on_disk_yet_is_left_to_a_later_run(following: Shop) -> None:
+    seen: list[int] = []
+    with psycopg.connect(following.url, autocommit=True) as hasty:
+        for number in range(0, 20, 2):
+            hasty.execute("SET synchronous_commit = on")
+            hasty.execute("INSERT INTO orders VALUES (%s, 'on disk')", (number,))
+            hasty.execute("SET synchronous_commit = off")
+            hasty.execute("INSERT INTO orders VALUES (%s, 'in memory')", (number + 1,))
+            seen += [record["id"] for record in following.next()]
+    following.run("INSERT INTO orders VALUES (20, 'on disk')")
+    seen += [record["id"] for record in following.next()]
+    assert seen == list(range(21))
+
+
+@pytest.mark.service
 def test_a_transaction_behind_the_slice_is_not_read_even_if_the_server_gives_it(following: Shop) -> None:
     following.run("INSERT INTO orders VALUES (1, 'inside')")
     (slice,) = following.pending()
