@@ -347,8 +347,8 @@ def test_the_slot_moves_when_it_is_acknowledged_and_not_before(following: Shop) 
     following.next(acknowledge=False)
     assert following.ask(confirmed) == [(before,)]
     assert following.checkpoint is not None
-    for _ in range(2):
-        following.connector().acknowledge(following.stream, following.checkpoint)
+    for checkpoint in (following.checkpoint, following.checkpoint, before):
+        following.connector().acknowledge(following.stream, checkpoint)
     assert following.ask(confirmed) == [(following.checkpoint.partition("@")[0],)]
 
 
@@ -377,6 +377,21 @@ def test_a_transaction_open_while_a_run_is_planned_is_in_the_run_after_its_commi
         following.checkpoint = connector.advanced(following.stream, following.checkpoint, slices)
         connector.acknowledge(following.stream, following.checkpoint)
     assert following.changes() == [("upsert", 1, "slow")]
+
+
+@pytest.mark.service
+def test_a_commit_that_is_not_on_disk_yet_is_left_to_a_later_run(following: Shop) -> None:
+    seen: list[int] = []
+    with psycopg.connect(following.url, autocommit=True) as hasty:
+        for number in range(0, 20, 2):
+            hasty.execute("SET synchronous_commit = on")
+            hasty.execute("INSERT INTO orders VALUES (%s, 'on disk')", (number,))
+            hasty.execute("SET synchronous_commit = off")
+            hasty.execute("INSERT INTO orders VALUES (%s, 'in memory')", (number + 1,))
+            seen += [record["id"] for record in following.next()]
+    following.run("INSERT INTO orders VALUES (20, 'on disk')")
+    seen += [record["id"] for record in following.next()]
+    assert seen == list(range(21))
 
 
 @pytest.mark.service
@@ -802,6 +817,8 @@ def test_a_slot_dropped_between_planning_and_reading_means_the_same(following: S
 @pytest.mark.service
 def test_a_slot_that_the_server_gave_up_means_that_the_position_is_lost(following: Shop) -> None:
     settings = "SELECT pg_reload_conf()"
+    following.run("INSERT INTO orders VALUES (1, 'pen')")
+    following.next(acknowledge=False)
     following.run("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", settings)
     try:
         for _ in range(3):
@@ -811,7 +828,7 @@ def test_a_slot_that_the_server_gave_up_means_that_the_position_is_lost(followin
             following.pending()
         assert following.checkpoint is not None
         following.connector().acknowledge(following.stream, following.checkpoint)
-        assert following.changes(full=True) == [("truncate", None, None)]
+        assert following.changes(full=True) == [("truncate", None, None), ("upsert", 1, "pen")]
     finally:
         following.run("ALTER SYSTEM RESET max_slot_wal_keep_size", settings)
 
@@ -998,7 +1015,11 @@ def test_every_request_waits_its_turn(following: Shop, monkeypatch: pytest.Monke
     slices = following.pending()
     turns: list[int] = []
     monkeypatch.setattr(CdcConnector, "pace", lambda self: turns.append(1))
-    assert len(read(following.connector(), following.stream, slices)) == 95
+    pages = following.connector().read(following.stream, slices[0], 10)
+    assert next(pages).num_rows == 10
+    # A page is given before the rest of its transaction is fetched.
+    assert len(turns) < 6
+    assert sum(page.num_rows for page in pages) == 85
     assert len(turns) >= 10
 
 
