@@ -99,6 +99,7 @@ class IngestRun(RunFrame):
                 self._discard_branches()
                 control.runs.finish(self.run_id, "failed", error=self._error, detail={"seconds": self.seconds})
         finally:
+            self._held.callback(self.subject.close)
             self._held.close()
 
     # --- the steps ---------------------------------------------------------------------------------------------------

@@ -67,6 +67,11 @@ class StreamSubject:
     def connector(self) -> Connector:
         return opened_connector(self.platform.config, self.manifest)
 
+    def close(self) -> None:
+        """Lets go of what the connector holds open at the source, if it was ever used."""
+        if "connector" in self.__dict__:
+            self.connector.close()
+
     @property
     def bronze(self) -> BronzeTable:
         return BronzeTable(self.platform.lake, self.place.table)
