@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from spark_code.connectors.bad_days import behind_proxy, error_of, lasting_faults, passing_faults
+from spark_code.connectors.bad_days import behind_proxy, error_of, faults_of
 from spark_code.connectors.run import IngestRun
 from spark_code.connectors.subject import StreamSubject
 from spark_code.platform import Platform
@@ -208,38 +208,24 @@ class StreamKit:
         return f"{told['landed']} records landed by the retry, each once"
 
     def lasting_faults_are_named(self) -> str:
-        told = []
-        with behind_proxy(self.manifest.resolved_settings()) as found:
-            if found is None:
-                raise NotApplicable("the source has no address that a proxy could stand in front of")
-            names = [name for name, _ in lasting_faults(found[1])]
-        for name in names:
-            with behind_proxy(self.manifest.resolved_settings()) as found:
-                assert found is not None
-                settings, proxy = found
-                dict(lasting_faults(proxy))[name]()
-                error = error_of(
-                    connector_for(self.manifest.kind, settings, self.subject.connector.credentials), self.subject.stream
-                )
-            expect(error is not None, f"{name}: it was not noticed")
-            leaked = [value for value in self.subject.connector.credentials.values() if value and value in str(error)]
-            expect(not leaked, f"{name}: the error holds a value of the credentials")
-            told.append(f"{name}: {type(error).__name__}")
+        told, settings, credentials = [], self.manifest.resolved_settings(), self.subject.connector.credentials
+        for fault in self._faults():
+            with behind_proxy(settings, fault) as behind:
+                error = error_of(connector_for(self.manifest.kind, behind, credentials), self.subject.stream)
+            expect(error is not None, f"{fault}: it was not noticed")
+            leaked = [value for value in credentials.values() if value and value in str(error)]
+            expect(not leaked, f"{fault}: the error holds a value of the credentials")
+            told.append(f"{fault}: {type(error).__name__}")
         return "; ".join(told)
 
     def passing_faults_are_put_right(self) -> str:
         if self.platform.config.spark.remote is not None:
             raise NotApplicable("Spark's tasks run elsewhere, where the proxy cannot be reached")
-        with behind_proxy(self.manifest.resolved_settings()) as found:
-            if found is None:
-                raise NotApplicable("the source has no address that a proxy could stand in front of")
-            settings, proxy = found
-            passing_faults(proxy)
+        self._faults()
+        with behind_proxy(self.manifest.resolved_settings(), None) as behind:
             for attempt in range(1, ATTEMPTS + 1):
                 subject = self._of("troubled")
-                subject.__dict__["connector"] = connector_for(
-                    self.manifest.kind, settings, self.subject.connector.credentials
-                )
+                subject.__dict__["connector"] = connector_for(self.manifest.kind, behind, self.subject.connector.credentials)
                 try:
                     self._ran(subject)
                     break
@@ -247,6 +233,12 @@ class StreamKit:
                     expect(attempt < ATTEMPTS, f"{ATTEMPTS} runs were not enough")
         expect(self._latest(subject) == self._latest(self.subject), "other records landed than without faults")
         return f"all records landed, each once, by run {attempt}"
+
+    def _faults(self) -> list[str]:
+        found = faults_of(self.manifest.resolved_settings())
+        if not found:
+            raise NotApplicable("the source has no address that a proxy could stand in front of")
+        return found
 
     # --- looking -----------------------------------------------------------------------------------------------------
 

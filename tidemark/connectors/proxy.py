@@ -1,4 +1,4 @@
-"""Proxies in front of a source that do harm when they are told to: for tests of connectors.
+"""A proxy in front of an HTTP source that does harm when it is told to: for tests of connectors.
 
 with FaultProxy("http://127.0.0.1:4004") as proxy:
     proxy.plan(Answered(503), Reset(), on="/Orders?")
@@ -12,7 +12,6 @@ import struct
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
@@ -153,61 +152,3 @@ def _handler_for(proxy: FaultProxy, upstream: str) -> type[BaseHTTPRequestHandle
             """Quiet."""
 
     return Handler
-
-
-class TcpProxy:
-    """Forwards bytes to a server that speaks any protocol. `bad` connections end after so many bytes of its answers."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._upstream = (host, port)
-        # For each of the next connections: after how many bytes of the server's it is reset. Then all goes well.
-        self.bad: list[int] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self._open: list[socket.socket] = []
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-
-    def __enter__(self) -> "TcpProxy":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join()
-        for each in self._open:
-            each.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return  # closed
-            limit = self.bad.pop(0) if self.bad else None
-            try:
-                server = socket.create_connection(self._upstream, timeout=10)
-            except OSError:
-                client.close()
-                continue
-            server.settimeout(None)
-            self._open += [client, server]
-            threading.Thread(target=self._forward, args=(client, server, None), daemon=True).start()
-            threading.Thread(target=self._forward, args=(server, client, limit), daemon=True).start()
-
-    def _forward(self, source: socket.socket, target: socket.socket, limit: int | None) -> None:
-        sent = 0
-        try:
-            while block := source.recv(65536):
-                if limit is not None and sent + len(block) > limit:
-                    target.sendall(block[: limit - sent])
-                    target.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
-                    break
-                target.sendall(block)
-                sent += len(block)
-        except OSError:
-            pass  # one of the two is gone: so is the other
-        for each in (source, target):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()

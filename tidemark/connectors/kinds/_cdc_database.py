@@ -173,7 +173,7 @@ class Database:
             return psycopg.connect(self._conninfo(replication), autocommit=True, connect_timeout=10)
         except psycopg.OperationalError as error:
             # The server's words come in its own language, so whether it answers is asked apart.
-            if isinstance(error, errors.ConnectionTimeout) or pq.PGconn.ping(self._dialect.url.encode()) != pq.Ping.OK:
+            if isinstance(error, errors.ConnectionTimeout) or pq.PGconn.ping(self._pinged()) != pq.Ping.OK:
                 raise SourceUnreachable(f"{who}: {self.target} does not answer. Check host and port.") from None
         if replication:
             raise SourceRefused(
@@ -181,6 +181,9 @@ class Database:
                 "`ALTER ROLE … REPLICATION`, let it in with pg_hba.conf, and have `max_wal_senders` to spare."
             )
         raise SourceRefused(f"{who}: {self.target} refused the login. Check user, password and database.")
+
+    def _pinged(self) -> bytes:
+        return conninfo.make_conninfo(self._dialect.url, connect_timeout=5).encode()
 
     def _conninfo(self, replication: bool) -> str:
         try:
