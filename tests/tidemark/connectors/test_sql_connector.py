@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import sys
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -41,7 +42,7 @@ def shared_postgresql(pg: PostgresServer) -> Database:
         pytest.param("postgresql", marks=pytest.mark.service),
         pytest.param("mariadb", marks=pytest.mark.service),
         pytest.param("sqlite", marks=pytest.mark.fast),
-        pytest.param("duckdb", marks=pytest.mark.fast),
+        "duckdb",  # no server, and yet no matter of milliseconds: opening a file takes 50 of them
     ]
 )
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
@@ -131,14 +132,14 @@ def test_a_safety_window_reads_again_what_lies_before_the_state(orders: Database
 def test_a_tie_larger_than_a_page_is_read_completely(db: Database) -> None:
     db.create("orders", id="bigint", updated_at="instant")
     db.put("orders", [(n, NOON) for n in range(11)])
-    for size in (1, 2, 3, 10, 11, 12):
+    for size in (1, 3, 11):
         assert ids(db, spec(cursor="updated_at"), page_size=size) == list(range(11))
 
 
 def test_records_that_share_cursor_and_key_come_as_often_as_they_are_there(db: Database) -> None:
     db.create("orders", id="bigint", item="text", updated_at="instant")
     db.put("orders", [(min(n, 4), f"item {n}", NOON) for n in range(9)])
-    for size in (1, 2, 4, 20):
+    for size in (1, 4, 20):
         found = read(db, spec(cursor="updated_at"), page_size=size)
         assert sorted(row["item"] for row in found) == [f"item {n}" for n in range(9)]
 
@@ -231,11 +232,13 @@ def test_the_source_tells_the_time_in_utc_whatever_its_own_zone_is(orders: Datab
     assert abs(now.timestamp.instant / 1e9 - datetime.now(UTC).timestamp()) < 60
 
 
-def test_text_is_no_cursor_of_numbers(db: Database) -> None:
-    db.create("orders", id="bigint", number="text")
-    db.put("orders", [(n, str(n)) for n in range(8, 12)])
-    with pytest.raises(ConfigError, match="'number' is text at the source, where 10 comes before 9"):
-        reader(db).now(spec(cursor="number", cursor_type="integer"))
+def test_a_cursor_of_another_order_than_its_column_is_refused(db: Database) -> None:
+    db.create("orders", id="bigint", number="text", updated_at="instant")
+    wrong = [("number", "integer"), ("number", "decimal"), ("updated_at", "integer"), ("id", "text"), ("id", "timestamp")]
+    wrong += [] if db.name == "sqlite" else [("number", "timestamp"), ("updated_at", "text")]  # times are texts there
+    for field, type in wrong:
+        with pytest.raises(ConfigError, match=f"'{field}' is .* at the source, which is in another order"):
+            reader(db).now(spec(cursor=field, cursor_type=type))
 
 
 def test_slices_meet_each_other_at_values_and_hold_every_record_once(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,15 +262,17 @@ ODD = ["select", "Order Id", 'a"b', "it's", "back`tick", "UPPER", "naïve ☃", 
 
 
 def test_odd_names_are_names(db: Database) -> None:
-    schema = db.url.rpartition("/")[2] if db.name == "mariadb" else ""  # a server's databases are its schemas there
     for odd in ODD:
         db.create(odd, **{odd: "bigint", "other": "text"})
-        db.put(odd, [(n, "x") for n in range(5)])
+        db.put(odd, [(n, "x") for n in range(3)])
+    connector = reader(db)
+    for odd in ODD:
         stream = spec(source='"' + odd.replace('"', '""') + '"', key=[odd], cursor=odd, cursor_type="integer")
-        assert [row[odd] for row in read(db, stream, window_after(db, stream, None), 3)] == list(range(5))
-        (listed,) = [each for each in reader(db).streams() if each.source.startswith(schema)]
-        assert reader(db).discover(spec(source=listed.source, key=[odd])).names == [odd, "other"]
-        db.execute(f"DROP TABLE {db.quoted(odd)}")
+        assert [row[odd] for page in connector.read(stream, Slice(0, "1"), 2) for row in page.to_pylist()] == [1, 2]
+    schema = db.url.rpartition("/")[2] if db.name == "mariadb" else ""  # a server's databases are its schemas there
+    listed = [each.source for each in connector.streams() if each.source.startswith(schema)]
+    found = [connector.discover(spec(source=source)).names for source in listed]
+    assert sorted(found) == sorted([odd, "other"] for odd in ODD)
 
 
 HOSTILE = [
@@ -409,6 +414,13 @@ def test_every_question_to_the_source_keeps_the_pace(orders: Database, monkeypat
     assert len(list(connector.keys(stream, 3))) > 3
 
 
+def test_pages_that_do_not_get_on_end_with_an_error(orders: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    connector = reader(orders)
+    monkeypatch.setattr(connector._dialect, "literal", lambda column, value: "-1")
+    with pytest.raises(SourceError, match="gives the same page again and again"):
+        list(connector.keys(spec(), 3))
+
+
 @pytest.mark.parametrize("scheme", ["postgresql", "mariadb", "mysql"])
 @pytest.mark.fast
 def test_a_server_that_is_not_there_is_unreachable(scheme: str) -> None:
@@ -477,6 +489,7 @@ def test_all_slices_together_hold_every_record_of_a_window_exactly_once(
     """Random tables with many equal cursors, random keys, windows, page sizes and slices. SEED=… replays a failure."""
     monkeypatch.setattr(sql, "LEAST_ROWS", 1)
     seed = int(os.environ.get("SEED", random.randrange(10**9)))
+    sys.stdout.write(f"SEED={seed}\n")  # seen when the test fails
     chance = random.Random(seed)
     for number in range(2 * len(SHAPES)):
         fields, types, values = SHAPES[number % len(SHAPES)]

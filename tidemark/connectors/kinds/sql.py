@@ -108,7 +108,7 @@ class SqlConnector(Connector):
     ) -> Iterator[pa.RecordBatch]:
         """Page after page by keyset on the columns of the order, which all have a value."""
         stream, schema = relation.stream, schema_of(columns)
-        after = "true"
+        after, before = "true", None
         while True:
             page = self._query(
                 stream, f"{relation.select(columns, f'{where} AND {after}')} {relation.order(order)} LIMIT {page_size}"
@@ -123,6 +123,9 @@ class SqlConnector(Connector):
                 ties += 1
             yield from batches(page.slice(0, page.num_rows - ties), schema, stream, page_size)
             seen = [value.as_py() for value in last]
+            if seen == before:
+                raise SourceError(f"{stream.id}: {self._dialect.target} gives the same page again and again.")
+            before = seen
             tied = self._query(stream, relation.select(columns, f"{where} AND {relation.compared(order, '=', seen)}"))
             yield from batches(tied, schema, stream, page_size)
             after = relation.compared(order, ">", seen)

@@ -101,10 +101,10 @@ class Dialect(ABC):
 
     def as_cursor(self, column: Column, type: CursorType, stream: str) -> Column:
         """The column as a cursor of that type; refused if its order is another."""
-        if self.is_text(column) and type != "text":
+        if not ordered_as(column, type):
             raise ConfigError(
-                f"{stream}: '{column.name}' is text at the source, where 10 comes before 9, and `cursor_type` says {type}. "
-                "Set it to text, or take another cursor."
+                f"{stream}: '{column.name}' is {column.declared} at the source, which is in another order than "
+                f"`cursor_type: {type}` says. Name the type that it has, or take another cursor."
             )
         return column
 
@@ -136,6 +136,16 @@ class Dialect(ABC):
 
     @abstractmethod
     def fetch(self, sql: str, stream: str) -> pa.Table: ...
+
+
+def ordered_as(column: Column, type: CursorType) -> bool:
+    """Whether a database sorts the column as cursors of the type are sorted. As text, 10 comes before 9."""
+    if type == "timestamp":
+        return bool(pa.types.is_timestamp(column.type) or pa.types.is_date(column.type))
+    if type == "text":
+        return bool(pa.types.is_string(column.type)) and not column.as_text
+    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return column.as_text or any(is_number(column.type) for is_number in numbers)
 
 
 def parts_of(source: str) -> list[str]:

@@ -41,12 +41,10 @@ SHAPES = (
 # The earliest real day. What lies before it is the zero date, which means that there is none.
 FIRST_DAY = "'0001-01-01'"
 
-# Names of tables may differ in case alone, and information_schema compares without it.
 COLUMNS = """
 SELECT column_name, data_type, column_type, numeric_precision, numeric_scale, column_key
 FROM information_schema.columns
 WHERE table_schema = coalesce(%s, database()) AND table_name = %s
-  AND (@@lower_case_table_names > 0 OR (BINARY table_name = %s AND BINARY table_schema = coalesce(%s, database())))
 ORDER BY ordinal_position"""
 
 TABLES = """
@@ -172,7 +170,7 @@ class MariadbDialect(Dialect):
     def columns(self, source: str) -> list[Column]:
         *schemas, table = parts_of(source)
         schema = schemas[-1] if schemas else None
-        found = self._ask(COLUMNS, (schema, table, table, schema))
+        found = self._ask(COLUMNS, (schema, table))
         keys = [row[-1] for row in found]
         # A part of a longer key is not unique by itself.
         unique = {"UNI", "PRI"} if keys.count("PRI") == 1 else {"UNI"}
