@@ -26,6 +26,7 @@ from partitions.connectors import tenants
 from platform_assets.catalog.checks import reported
 from resources.connectors import ConnectorsResource
 from tidemark import config as configuration
+from tidemark.connectors import lateness
 from tidemark.connectors.manifest import Manifest
 from tidemark.connectors.place import plain
 from tidemark.connectors.stream import StreamSpec
@@ -95,14 +96,16 @@ def stream_assets(config: configuration.Config, manifest: Manifest, stream: Stre
     def bronze(context: AssetExecutionContext, connectors: ConnectorsResource) -> MaterializeResult[None]:
         run = connectors.run(context, manifest.connector, stream.id)
         run.publish()
-        place = run.subject.place
+        place, told = run.subject.place, run.told()
+        late = told.pop("late")
         return MaterializeResult(
             metadata={
                 "dagster/table_name": f"lake.{place.table}",
                 "latest": f"lake.{place.latest}",
                 "changes": f"lake.{place.changes}",
                 "key": MetadataValue.text(", ".join(stream.key)),
-                **run.told(),
+                **told,
+                "late": MetadataValue.md(lateness.markdown(late)),
             }
         )
 

@@ -1,10 +1,12 @@
 """Streams in Dagster: two assets each, four blocking checks between them, a partition per tenant."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import yaml
-from dagster import Definitions
+from dagster import DagsterInstance, Definitions, RunRequest, build_sensor_context
+from dagster._core.definitions.freshness import TimeWindowFreshnessPolicy
 
 from platform_assets.connectors.definitions import ingest_definitions
 from resources.connectors import ConnectorsResource
@@ -54,10 +56,65 @@ def test_a_stream_is_two_assets_with_blocking_checks_between_them(definitions: D
     assert checked == {(stream, name) for stream in ("shop_orders", "shop_notes") for name in CHECKS}
 
 
-def test_a_schedule_asks_for_a_run_of_every_tenant(definitions: Definitions) -> None:
-    (made,) = definitions.schedules or []
-    assert made.cron_schedule == "*/15 * * * *"  # type: ignore[union-attr]
-    assert [request.partition_key for request in made()] == ["t1", "t2"]  # type: ignore[operator, misc]
+def test_a_schedule_asks_for_a_run_and_another_for_the_upkeep_of_every_tenant(definitions: Definitions) -> None:
+    made = {each.name: each for each in definitions.schedules or []}
+    assert {name: each.cron_schedule for name, each in made.items()} == {  # type: ignore[union-attr]
+        "ingest_shop_eu": "*/15 * * * *",
+        "ingest_shop_eu_upkeep": "0 3 * * 0",
+    }
+    for each in made.values():
+        assert [request.partition_key for request in each()] == ["t1", "t2"]  # type: ignore[operator, misc]
+
+
+def test_a_stream_is_stale_after_the_time_that_its_manifest_says(manifests: Path) -> None:
+    (manifests / "shop.connector.yaml").write_text(yaml.safe_dump(MANIFEST | {"freshness": "PT2H"}))
+    resource = Definitions(resources={"connectors": ConnectorsResource(platform=PlatformResource())})
+    made = Definitions.merge(resource, ingest_definitions(load_config(manifests / "tidemark.yaml")))
+    graph = made.resolve_asset_graph()
+    policies = {key.path[-1]: graph.get(key).freshness_policy for key in graph.get_all_asset_keys()}
+    assert policies["landed"] is None
+    assert isinstance(policies["bronze"], TimeWindowFreshnessPolicy)
+    assert policies["bronze"].fail_window.to_timedelta() == timedelta(hours=2)
+
+
+def test_a_sensor_asks_for_a_run_once_when_files_arrive(manifests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = manifests / "in"
+    folder.mkdir()
+    files = {
+        "connector": "drops",
+        "kind": "files",
+        "settings": {"path": str(folder)},
+        "streams": [{"id": "d", "key": ["id"]}],
+    }
+    (manifests / "shop.connector.yaml").write_text(yaml.safe_dump(files))
+    monkeypatch.setenv("TIDEMARK_CONFIG", str(manifests / "tidemark.yaml"))
+    (arrivals,) = ingest_definitions(load_config(manifests / "tidemark.yaml")).sensors or []
+    connectors = ConnectorsResource(platform=PlatformResource())
+
+    def asked() -> list[tuple[str | None, str | None]]:
+        with (
+            DagsterInstance.ephemeral() as instance,
+            build_sensor_context(instance, resources={"connectors": connectors}) as context,
+        ):
+            told = list(arrivals(context))  # type: ignore[call-overload]
+            return [(each.partition_key, each.run_key) for each in told if isinstance(each, RunRequest)]
+
+    assert [tenant for tenant, _ in asked()] == ["t1", "t2"]  # nothing was ever read
+    for tenant in ("t1", "t2"):
+        subject = connectors.subject(tenant, "drops", "d")
+        subject.registry.commit(
+            "drops", "d", expected_version=None, cursor_field="_file_checkpoint", last_cursor="[]", run_id="r", actor="a",
+            reason="nothing was there",
+        )  # fmt: skip
+    assert asked() == []
+    (folder / "a.csv").write_text("id\n1\n")
+    first = asked()
+    assert [tenant for tenant, _ in first] == ["t1", "t2"]
+    assert asked() == first
+    (folder / "b.csv").write_text("id\n2\n")
+    assert set(asked()).isdisjoint(first)
+    folder.rename(manifests / "away")
+    assert asked() == []
 
 
 def test_two_manifests_of_one_connector_and_a_pattern_without_a_file_are_told(manifests: Path) -> None:

@@ -30,7 +30,7 @@ def test_no_value_of_state_key_or_credential_is_found_outside_the_lake(tmp_path:
     stream = {"id": "shop.orders", "source": "orders", "key": ["id"], "cursor": "position", "cursor_type": "text"}
     manifest = {
         "connector": "shop", "kind": "sql", "settings": {"url": url.replace("postgres@", "").replace("postgres:@", "")},
-        "credentials": {"user": user, "password": "${CANARY_PASSWORD}"}, "streams": [stream],
+        "credentials": {"user": "${CANARY_USER}", "password": "${CANARY_PASSWORD}"}, "streams": [stream],
     }  # fmt: skip
     events = tmp_path / "spark-events"
     events.mkdir()
@@ -41,7 +41,8 @@ def test_no_value_of_state_key_or_credential_is_found_outside_the_lake(tmp_path:
             {"store": "state", "connectors": ["shop.yaml"], "tenants": ["t1"], "spark": {"config": logged}},
         )
     )
-    environment = {k: v for k, v in os.environ.items() if k != "TIDEMARK_CONFIG"} | {"CANARY_PASSWORD": password}
+    environment = {k: v for k, v in os.environ.items() if k != "TIDEMARK_CONFIG"}
+    environment |= {"CANARY_PASSWORD": password, "CANARY_USER": user}
     told = []
 
     def tidemark(*arguments: str) -> int:
@@ -56,7 +57,8 @@ def test_no_value_of_state_key_or_credential_is_found_outside_the_lake(tmp_path:
     assert tidemark("ingest", "t1/shop", "--json") == 0, told
     assert tidemark("stream", "history", "t1/shop/shop.orders") == 0
     # A run that fails in its tasks, and one that is refused: their errors go everywhere.
-    pg.execute(url, "DROP TABLE orders", f"CREATE VIEW orders AS SELECT '{key}' AS id, ('{later}x'::int)::text AS position")
+    broken = "CREATE VIEW orders AS SELECT id, (position::int)::text AS position FROM kept"
+    pg.execute(url, "ALTER TABLE orders RENAME TO kept", broken)
     pg.execute(url, f"GRANT SELECT ON orders TO {user}")
     assert tidemark("ingest", "t1/shop", "--full") == 1
     environment["CANARY_PASSWORD"] = password + "wrong"

@@ -162,6 +162,7 @@ class Pace:
     """Lets one through at a time, at most so many in a second."""
 
     def __init__(self, per_second: float | None) -> None:
+        self.per_second = per_second
         self._gap = 1 / per_second if per_second else 0.0
         self._next = 0.0
 
@@ -273,7 +274,8 @@ class Connector(ABC):
 
     def limit(self, per_second: float | None) -> None:
         """So many requests in a second at most, from this connector object. None: as many as it likes."""
-        self._pace = Pace(per_second)
+        if per_second != self._pace.per_second:
+            self._pace = Pace(per_second)
 
 
 class CheckpointConnector(Connector):

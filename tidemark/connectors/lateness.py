@@ -50,6 +50,19 @@ def iso(window: timedelta) -> str:
     return f"PT{seconds}S"
 
 
+def markdown(histogram: Sequence[int]) -> str:
+    """The histogram as text with bars, for people who look at a run."""
+    if not any(histogram):
+        return "no record was late"
+    most = max(histogram)
+    rows = [
+        f"| {name} | {count} | {'█' * -(-count * 20 // most)} |"
+        for name, count in zip(NAMES, histogram, strict=True)
+        if count
+    ]
+    return "\n".join(["| late by up to | records | |", "|---|---|---|", *rows])
+
+
 def plot(histogram: Sequence[int], title: str) -> str:
     """The histogram as an SVG picture: one bar a bucket, with its count, on a scale that shows small ones too."""
     width, height, base = 60, 220, 180

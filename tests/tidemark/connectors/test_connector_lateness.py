@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tidemark.connectors.durations import Duration
-from tidemark.connectors.lateness import EDGES, NAMES, NONE, added, iso, late_counts, plot, suggested_window
+from tidemark.connectors.lateness import EDGES, NAMES, NONE, added, iso, late_counts, markdown, plot, suggested_window
 
 pytestmark = pytest.mark.fast
 
@@ -45,6 +45,13 @@ def test_histograms_of_runs_add_up() -> None:
 @pytest.mark.parametrize("seconds", EDGES)
 def test_a_window_is_written_as_a_manifest_takes_it(seconds: int) -> None:
     assert Duration.parse(iso(timedelta(seconds=seconds))).nanoseconds == seconds * 10**9
+
+
+def test_the_text_for_people_names_the_buckets_that_have_something() -> None:
+    assert markdown(NONE) == "no record was late"
+    some = [0] * len(NAMES)
+    some[0], some[4] = 1, 40
+    assert markdown(some).splitlines()[2:] == ["| 1 s | 1 | █ |", f"| 5 min | 40 | {'█' * 20} |"]
 
 
 def test_the_plot_is_a_picture_with_a_bar_and_a_count_for_each_bucket() -> None:
