@@ -91,16 +91,14 @@ def trade(url: str, folder: Path) -> None:
 
 
 def land(instance: DagsterInstance) -> None:
-    from platform_assets.connectors.commands import shown
+    from platform_assets.connectors.commands import line_of, shown
     from platform_assets.connectors.launch import launch
-    from tidemark.cli.output import print_table
     from tidemark.cli.running import Progress
 
-    rows = []
     for connector, stream in STREAMS:
         with Progress(stream):
-            rows.append(shown(stream, launch(instance, TENANT, connector, stream, full=False)))
-    print_table(TENANT, list(rows[0]), [list(row.values()) for row in rows])
+            record = launch(instance, TENANT, connector, stream, full=False)
+        console.print(line_of(shown(stream, record)))
 
 
 def tell() -> None:

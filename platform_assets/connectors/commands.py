@@ -8,7 +8,7 @@ import typer
 
 from platform_assets.connectors import trying
 from tidemark.cli.app import AsJson, ConfigFile
-from tidemark.cli.output import messages, print_facts, print_json, print_table
+from tidemark.cli.output import console, messages, print_facts, print_json, print_table
 from tidemark.cli.running import one_by_one
 from tidemark.config import load_config
 from tidemark.connectors.place import SYSTEM, StreamPlace
@@ -59,7 +59,8 @@ def ingest(
     if as_json:
         print_json(done.results[0] if rest else done.results)
     elif done.results:
-        print_table(name, list(done.results[0]), [list(result.values()) for result in done.results])
+        for result in done.results:
+            console.print(line_of(result), highlight=False)
     done.end()
 
 
@@ -74,6 +75,15 @@ def shown(stream: str, record: RunRecord) -> dict[str, Any]:
         **numbers,
         "seconds": seconds,
     }
+
+
+def line_of(run: dict[str, Any]) -> str:
+    """A run in a line that people read."""
+    return (
+        f"{run['stream']}: {run['status']} ({run['mode']}, {run['reason']}): "
+        f"{run['read']:,} read in {run['slices']} slices, "
+        f"{run['landed']:,} landed, {run['duplicates']:,} known, {run['quarantined']:,} quarantined, {run['seconds']:.2f} s"
+    )
 
 
 # --- state -----------------------------------------------------------------------------------------------------------

@@ -73,9 +73,9 @@ def test_the_repository_s_own_configuration_needs_no_secret_to_load(
 @pytest.mark.fast
 def test_seven_assets_tell_what_they_are_and_whose(definitions: Definitions) -> None:
     graph = definitions.resolve_asset_graph()
-    assert {key.to_user_string() for key in graph.get_all_asset_keys()} == set(LINEAGE)
-    for node in graph.asset_nodes:
-        assert node.group_name == "catalog"
+    of_catalog = [node for node in graph.asset_nodes if node.group_name == "catalog"]
+    assert {node.key.to_user_string() for node in of_catalog} == set(LINEAGE)
+    for node in of_catalog:
         assert node.description
         assert node.kinds
         assert node.owners == ["team:data-platform"]
@@ -87,7 +87,8 @@ def test_lineage_leads_from_databases_to_the_marker(definitions: Definitions) ->
     graph = definitions.resolve_asset_graph()
     found = {name: graph.get(AssetKey(name)).parent_keys for name in LINEAGE}
     assert {name: {key.to_user_string() for key in keys} for name, keys in found.items()} == LINEAGE
-    assert [key.to_user_string() for key in graph.toposorted_asset_keys] == list(LINEAGE)
+    in_order = [key.to_user_string() for key in graph.toposorted_asset_keys]
+    assert [name for name in in_order if name in LINEAGE] == list(LINEAGE)
 
 
 @pytest.mark.fast
@@ -95,6 +96,8 @@ def test_seven_checks_stand_before_the_marker(definitions: Definitions) -> None:
     graph = definitions.resolve_asset_graph()
     found: dict[str, set[str]] = {}
     for node in graph.asset_check_nodes:
+        if node.key.asset_key.to_user_string() not in LINEAGE:
+            continue
         found.setdefault(node.key.asset_key.to_user_string(), set()).add(node.key.name)
         assert node.blocking, node.key
         assert node.description, node.key
