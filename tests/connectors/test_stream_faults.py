@@ -3,7 +3,9 @@
 import json
 import shutil
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 from uuid import uuid4
 
@@ -16,7 +18,7 @@ from tests.catalog.killing import KILLED, in_child
 from tests.connectors.growing import Dying
 from tests.connectors.harness import Stream
 from tests.services.postgres import PostgresServer
-from tidemark.errors import CursorBackwards, RunInProgress, SliceFailed, StateSealBroken, TaskLost
+from tidemark.errors import CursorBackwards, LostRace, RunInProgress, SliceFailed, StateMoved, StateSealBroken, TaskLost
 
 pytestmark = pytest.mark.fault
 
@@ -141,6 +143,31 @@ def test_of_two_runs_of_one_stream_one_is_told_and_changes_nothing(tmp_path: Pat
         first.end()
     stream.run()
     assert [record["item"] for record in stream.latest()] == ["pencil", "ink", "cap"]
+
+
+def test_of_two_runs_at_once_one_wins_each_of_twenty_times_and_nothing_is_lost(tmp_path: Path, spark: SparkForTests) -> None:
+    path = tmp_path / "shop.db"
+    write(path, ORDERS)
+    stream = Stream.make(
+        tmp_path / "lake", spark, "sql", {"url": f"sqlite:///{path}"}, source="orders", key=["id"], cursor="updated_at"
+    )
+    for number in range(20):
+        write(path, f"INSERT INTO orders VALUES ({number}, 'pen', '2026-01-01T10:00:{number:02}Z')")
+        together = Barrier(2)
+
+        def run(together: Barrier = together) -> str:
+            together.wait()
+            try:
+                stream.run()
+            except (RunInProgress, LostRace, StateMoved) as error:
+                return type(error).__name__
+            return "ran"
+
+        with ThreadPoolExecutor(2) as both:
+            ended = [each.result() for each in [both.submit(run), both.submit(run)]]
+        assert "ran" in ended, number
+        assert [record["id"] for record in stream.changes()] == list(range(number + 1)), (number, ended)
+    assert strays(stream) == []
 
 
 def test_a_source_that_went_back_is_named_and_nothing_is_read(tmp_path: Path, spark: SparkForTests) -> None:

@@ -24,29 +24,18 @@ def line_blocks(text: Any) -> Iterator[bytes]:
         yield rest + b"\n"
 
 
-def parsed_lines(block: bytes, schema: pa.Schema | None) -> tuple[pa.Table, list[str]]:
-    """The objects of some lines, and the lines that are none."""
-    how = pa.json.ReadOptions(block_size=max(len(block), 1))
-    words = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore" if schema else "infer")
+def lines_of(block: bytes) -> tuple[list[bytes], list[bytes]]:
+    """The lines of a block that are JSON objects, and those that are something else; empty ones left out."""
+    lines = [line for line in block.splitlines() if line.strip()]
+    objects = [line for line in lines if is_object(line)]
+    return objects, [] if len(objects) == len(lines) else [line for line in lines if not is_object(line)]
+
+
+def is_object(text: bytes) -> bool:
     try:
-        return pa.json.read_json(pa.py_buffer(block), how, words), []
-    except pa.ArrowInvalid:
-        good: list[bytes] = []
-        broken: list[bytes] = []
-        for line in block.splitlines():
-            try:
-                is_object = isinstance(orjson.loads(line), dict) if line.strip() else None
-                if is_object and schema is not None:
-                    pa.json.read_json(pa.py_buffer(line), how, words)
-            except (orjson.JSONDecodeError, pa.ArrowInvalid):
-                is_object = False
-            if is_object is not None:
-                (good if is_object else broken).append(line)
-        if not good:
-            empty = schema if schema is not None else pa.schema([])
-            return empty.empty_table(), [line.decode(errors="replace") for line in broken]
-        table = pa.json.read_json(pa.py_buffer(b"\n".join(good)), how, words)
-        return table, [line.decode(errors="replace") for line in broken]
+        return isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        return False
 
 
 def plain(field: pa.Field) -> pa.Field:

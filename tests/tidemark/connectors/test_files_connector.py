@@ -108,7 +108,7 @@ def test_files_with_other_fields_are_read_together(folder: Path, stream: StreamS
 
 def test_broken_lines_are_set_apart_and_the_others_are_read(folder: Path, stream: StreamSpec) -> None:
     put(folder, "a.csv", b"id,item\n1,pen\n2,ink,too,many\n3,cap\n", 1)
-    put(folder, "b.jsonl", b'{"id": "4"}\n{"id": "5"\n[6]\n{"id": "7"}\n', 2)
+    put(folder, "b.jsonl", b'{"id": "4"}\n{"id": "5"\n[6]\n{"id": "7"}\n{"id": 8}\n', 2)
     files = connector(folder)
     records: list[str] = []
     broken: list[str] = []
@@ -119,7 +119,7 @@ def test_broken_lines_are_set_apart_and_the_others_are_read(folder: Path, stream
             else:
                 records += batch["id"].to_pylist()
     assert records == ["1", "3", "4", "7"]
-    assert broken == ["2,ink,too,many", '{"id": "5"', "[6]"]
+    assert broken == ["2,ink,too,many", '{"id": "5"', "[6]", '{"id": 8}']
 
 
 def test_unquoted_nothing_is_null_and_quoted_nothing_is_text(folder: Path, stream: StreamSpec) -> None:

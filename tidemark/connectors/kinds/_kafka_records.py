@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidemark.connectors.contract import OPERATION, rejected
 from tidemark.connectors.field_types import arrow_type
-from tidemark.connectors.json_lines import fields_of_objects, merged_fields, objects_that_fit, settled
+from tidemark.connectors.json_lines import fields_of_objects, is_object, merged_fields, objects_that_fit, settled
 from tidemark.connectors.kinds._kafka_client import Message
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import SchemaRefused
@@ -160,13 +160,6 @@ class Records:
     def _object_of_gone(self, message: Message, body: pa.Schema) -> bytes | None:
         told = self._gone(message, body)
         return None if told is None else orjson.dumps(told)
-
-
-def is_object(value: bytes) -> bool:
-    try:
-        return isinstance(orjson.loads(value), dict)
-    except orjson.JSONDecodeError:
-        return False
 
 
 def is_text(content: bytes | None) -> bool:

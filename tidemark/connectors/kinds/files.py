@@ -17,7 +17,16 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from tidemark.connectors.contract import CheckpointConnector, Slice, StreamDescription, rejected
-from tidemark.connectors.json_lines import BLOCK, line_blocks, parsed_lines, plain
+from tidemark.connectors.json_lines import (
+    BLOCK,
+    fields_of_objects,
+    line_blocks,
+    lines_of,
+    merged_fields,
+    objects_that_fit,
+    plain,
+    settled,
+)
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import ConfigError, SchemaRefused, SourceError, SourceUnreachable
 
@@ -192,8 +201,11 @@ class FilesConnector(CheckpointConnector):
             with self._unpacked(file) as text, pa.csv.open_csv(text, **options) as reader:
                 return pa.schema([(name, pa.string()) for name in reader.schema.names])
         with self._unpacked(file) as text:
-            parsed = [parsed_lines(block, None)[0].schema for block in line_blocks(text)]
-        return pa.unify_schemas(parsed, promote_options="permissive") if parsed else pa.schema([])
+            found: dict[str, pa.DataType] = {}
+            for block in line_blocks(text):
+                found = merged_fields(found, fields_of_objects(lines_of(block)[0]))
+        typed = {name: settled(type_) for name, type_ in found.items()}
+        return pa.schema([(name, type_) for name, type_ in typed.items() if type_ is not None])
 
     def _records(self, file: File, stream: StreamSpec, schema: pa.Schema, page_size: int) -> Iterator[pa.RecordBatch]:
         form, own = self._format(file), schema.remove(schema.get_field_index(self.checkpoint_field))
@@ -207,11 +219,14 @@ class FilesConnector(CheckpointConnector):
             else:
                 with self._unpacked(file) as text:
                     for block in line_blocks(text):
-                        records, broken = parsed_lines(block, own)
+                        objects, broken = lines_of(block)
+                        records, unfit = objects_that_fit(objects, own)
                         for batch in records.to_batches():
                             yield self._shaped(batch, schema, file)
+                        broken += [objects[place] for place in unfit]
                         if broken:
-                            yield rejected(broken, f"a line of {file.path} is no JSON object of the fields' types")
+                            texts = [line.decode(errors="replace") for line in broken]
+                            yield rejected(texts, f"a line of {file.path} is no JSON object of the fields' types")
         except (pa.ArrowException, OSError, EOFError) as error:
             raise self._broken(file, stream, error) from None
 
