@@ -45,7 +45,7 @@ bench-catalog: setup  ## The catalogue's performance figures, as a table
 	@$(BIN)/python -m benchmarks.catalog
 
 bench-connectors: setup  ## The connectors' performance figures beside dlt's, as a table
-	@$(BIN)/python -m benchmarks.connectors
+	@$(BIN)/python -m benchmarks.connectors && $(BIN)/python -m benchmarks.odata
 
 lock: setup  ## Lock the dependencies of pyproject.toml anew
 	@$(BIN)/uv pip compile --quiet --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-header \

@@ -17,7 +17,7 @@ from spark_code.connectors.subject import StreamSubject
 from spark_code.run import RunFrame
 from tidemark.connectors import lateness
 from tidemark.connectors.bronze import Envelope
-from tidemark.connectors.contract import CheckpointConnector, OutputState, Window, fixed_window
+from tidemark.connectors.contract import CheckpointConnector, InputState, OutputState, Window, fixed_window
 from tidemark.connectors.fitting import declared_schema
 from tidemark.connectors.place import SYSTEM
 from tidemark.connectors.verification import CheckResult, failed, verify_landing
@@ -145,11 +145,13 @@ class IngestRun(RunFrame):
 
     def _new_plan(self, state: StreamState | None, *, full: bool) -> IngestPlan:
         subject, stream, connector = self.subject, self.subject.stream, self.subject.connector
+        value = None if full or state is None else state.last_cursor
+        given = InputState(stream.id, stream.cursor_field or "", value)
         if isinstance(connector, CheckpointConnector):
-            slices = connector.pending(stream, state.last_cursor if state and not full else None, PARALLEL)
+            slices = connector.pending(stream, given.cursor_value, PARALLEL)
             fields = connector.fields(stream, slices)
             return IngestPlan.made(subject, self.run_id, state, Window(), slices, fields, full=full)
-        committed = None if full or state is None else stream.parse_cursor(state.last_cursor)
+        committed = None if given.cursor_value is None else stream.parse_cursor(given.cursor_value)
         now = connector.now(stream)
         window = fixed_window(stream, committed, now)
         if self._backwards(window, committed, now):
@@ -161,7 +163,8 @@ class IngestRun(RunFrame):
     def land(self, plan: IngestPlan) -> StagedLanding:
         """Reads what is missing of the slices and stages their files on the run's branch."""
         subject, stream = self.subject, self.subject.stream
-        if not plan.slices:
+        compares = stream.deletes == "compare" and (plan.full or stream.cursor is None)
+        if not plan.slices and not compares:
             self._staged = self._stage([])
             return self._staged
         known = self._known(plan)
@@ -178,7 +181,7 @@ class IngestRun(RunFrame):
         self._plan = plan
         done = sorted([*finished.values(), *landed], key=lambda each: each.number)
         self._same_schema(plan)
-        if stream.deletes == "compare" and (plan.full or stream.cursor is None):
+        if compares:
             done.append(self._compared(lander, len(plan.slices)))
         self._confirm()
         self._staged = self._stage(done)
