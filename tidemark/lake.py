@@ -83,9 +83,17 @@ class SnapshotFiles:
 
     @property
     def sql(self) -> str:
-        """The rows of the snapshot, to be put after FROM."""
+        """The rows of the snapshot, to be put after FROM. All files have the same columns."""
+        return self._sql("")
+
+    @property
+    def evolving_sql(self) -> str:
+        """The same of a table whose columns were added to or widened: types are those of all files together."""
+        return self._sql(EVOLVING)
+
+    def _sql(self, options: str) -> str:
         whole = self.data.keys() - self.deletes.keys()
-        parts = [f"SELECT * FROM {parquet(whole)}"] if whole else []
+        parts = [f"SELECT * FROM {parquet(whole, options)}"] if whole else []
         parts += [without_deleted(path, deletes) for path, deletes in sorted(self.deletes.items())]
         return f"({' UNION ALL BY NAME '.join(parts)})" if parts else no_rows(self.schema)
 
@@ -116,6 +124,7 @@ def no_rows(schema: pa.Schema) -> str:
     return f"(SELECT {columns} WHERE false)"
 
 
+EVOLVING = "union_by_name = true"
 _DUCKDB = {pa.int64(): "BIGINT", pa.int32(): "INTEGER"}
 
 

@@ -1,8 +1,6 @@
 """When streams run by themselves: at their time, or when files or messages arrive. And their upkeep."""
 
-import json
 from collections.abc import Iterator
-from hashlib import sha256
 
 from dagster import (
     JobDefinition,
@@ -29,6 +27,7 @@ from spark_code.connectors.subject import StreamSubject
 from tidemark.config import Config
 from tidemark.connectors.contract import CheckpointConnector
 from tidemark.connectors.manifest import Manifest
+from tidemark.connectors.place import SYSTEM
 from tidemark.errors import TidemarkError
 
 Job = JobDefinition | UnresolvedAssetJobDefinition
@@ -82,18 +81,21 @@ def on_arrival(config: Config, manifest: Manifest, ingest: Job) -> SensorDefinit
 
 
 def what_waits(subject: StreamSubject) -> str | None:
-    """A digest of what the next run would read and of the state it begins with; None if there is nothing."""
+    """A name for the run that is due: the last one's, so that one that failed is started again. None if nothing waits.
+
+    While a run holds the stream nothing is asked: it may be reading what waits, and a slot serves one at a time.
+    """
+    control = subject.platform.control
+    if control.leases.holder(subject.place.lease) is not None:
+        return None
+    last = next(iter(control.runs.history(SYSTEM, subject.name, limit=1)), None)
+    due = f"after {last.run_id}" if last else "first"
     state = subject.registry.get(subject.manifest.connector, subject.described.id)
-    if state is None:
-        return "everything"
     connector = subject.connector
-    if not isinstance(connector, CheckpointConnector):
-        return None
-    slices = connector.pending(subject.stream, state.last_cursor, parallel=1)
-    if not slices:
-        return None
-    told = json.dumps([state.version, *(each.to_json() for each in slices)], sort_keys=True, default=str)
-    return sha256(told.encode()).hexdigest()
+    if state is None or not isinstance(connector, CheckpointConnector):
+        return due
+    with connector:
+        return due if connector.pending(subject.stream, state.last_cursor, parallel=1) else None
 
 
 def upkeep(config: Config, manifest: Manifest) -> JobDefinition:

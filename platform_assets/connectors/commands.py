@@ -156,7 +156,7 @@ def stream_rewind(
     value = registry.value_of(connector, stream, version or 0) if to is None else parsed(config, connector, stream, to)
     go_back(config, connector, stream, registry, value)
     if dry_run:
-        told = {"stream": name, **read_from(config, connector, stream, value)}
+        told = {"stream": name, **read_from(config, tenant, connector, stream, value)}
     else:
         target = {"to_value": value} if version is None else {"to_version": version}
         moved = registry.rewind(connector, stream, **target, actor=actor(), reason=reason)
@@ -233,7 +233,7 @@ def go_back(config: ConfigFile, connector: str, stream: str, registry: StateRegi
         raise UsageError(f"{stream}: a state can only go back, or the records in between would never be read.")
 
 
-def read_from(config: ConfigFile, connector: str, stream: str, value: str) -> dict[str, int | None]:
+def read_from(config: ConfigFile, tenant: str, connector: str, stream: str, value: str) -> dict[str, int | None]:
     """How much the next run would read from there, as the source tells it now."""
     from tidemark.connectors.contract import CheckpointConnector, fixed_window
     from tidemark.connectors.manifests import find_manifest, opened_connector
@@ -241,7 +241,7 @@ def read_from(config: ConfigFile, connector: str, stream: str, value: str) -> di
     loaded = load_config(config)
     manifest = find_manifest(loaded, connector)
     spec = manifest.stream(stream)
-    with opened_connector(loaded, manifest) as source:
+    with opened_connector(loaded, manifest, tenant) as source:
         if isinstance(source, CheckpointConnector):
             return {"slices that would be read": len(source.pending(spec, value, parallel=1))}
         window = fixed_window(spec, spec.parse_cursor(value), source.now(spec))

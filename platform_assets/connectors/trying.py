@@ -34,7 +34,7 @@ def describe(manifest: ManifestFile, as_json: AsJson = False, config: ConfigFile
     from tidemark.connectors.manifest import load_manifest
     from tidemark.connectors.manifests import opened_connector
 
-    with opened_connector(load_config(config), load_manifest(manifest)) as source:
+    with opened_connector(load_config(config), load_manifest(manifest), "describe") as source:
         offered = [asdict(each) for each in source.streams()]
     if as_json:
         print_json(offered)

@@ -75,26 +75,31 @@ class BronzeTable:
         return staged.snapshot_id
 
 
-def record_schema(stream: StreamSpec, discovered: pa.Schema, existing: Table | None) -> dict[str, pa.Field]:
-    """Each field of the source with the name and type it lands under. A type that changed gets a column of its own."""
+def record_schema(
+    stream: StreamSpec, discovered: pa.Schema, existing: Table | None, *, loose: bool = False
+) -> dict[str, pa.Field]:
+    """Each field of the source with the name and type it lands under. A type that changed gets a column of its own.
+
+    A flag of deletions may be missing from `loose` fields, which are those of a batch of files.
+    """
     needed = {*stream.key, *stream.cursor_fields}
-    lacking = sorted(needed - set(discovered.names))
+    flag = {stream.delete_flag} if stream.delete_flag and not loose else set()
+    lacking = sorted((needed | flag) - set(discovered.names))
     if lacking:
         raise SchemaRefused(
-            f"{stream.id}: the source has no field {', '.join(lacking)}, which the manifest names in key or cursor. "
-            f"It has: {', '.join(discovered.names)}."
+            f"{stream.id}: the source has no field {', '.join(lacking)}, which the manifest names in key, cursor or "
+            f"delete_flag. It has: {', '.join(discovered.names)}."
         )
     known = existing_types(existing)
     return {field.name: landing_field(stream, field, known, needed) for field in discovered}
 
 
 def landing_field(stream: StreamSpec, field: pa.Field, known: Mapping[str, pa.DataType], needed: Set[str]) -> pa.Field:
-    before, now = known.get(field.name), WIDER.get(field.type, field.type)
+    before, now = known.get(field.name), normal(field.type)
     own = pa.field(f"{field.name}__{plain_type(now)}", now)
-    if before is None or before == now or widens(before, now):
-        return pa.field(field.name, now)
-    if widens(now, before):
-        return pa.field(field.name, before)
+    both = now if before is None else merged(before, now)
+    if both is not None:
+        return pa.field(field.name, both)
     if known.get(own.name) == now:
         return own  # this change was landed before
     tied = field.name in needed
@@ -111,16 +116,41 @@ def existing_types(table: Table | None) -> dict[str, pa.DataType]:
     if table is None:
         return {}
     record = table.schema().as_arrow().field("record").type
-    return {field.name: WIDER.get(field.type, field.type) for field in record}
+    return {field.name: normal(field.type) for field in record}
 
 
-def widens(before: pa.DataType, now: pa.DataType) -> bool:
-    """Whether a column can be widened from one type to the other, as Iceberg allows it."""
-    if (before, now) in {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}:
-        return True
-    if not (pa.types.is_decimal(before) and pa.types.is_decimal(now)):
-        return False
-    return bool(before.scale == now.scale and now.precision >= before.precision)
+def normal(type_: pa.DataType) -> pa.DataType:
+    """One way to write what Arrow writes in several, at every depth."""
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(each.name, normal(each.type)) for each in type_])
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(pa.field("element", normal(type_.value_type)))
+    if pa.types.is_map(type_):
+        return pa.map_(normal(type_.key_type), normal(type_.item_type))
+    return WIDER.get(type_, type_)
+
+
+def merged(before: pa.DataType, now: pa.DataType) -> pa.DataType | None:
+    """A type that holds the values of both, if Iceberg can widen a column from the one to it. None if there is none."""
+    if before == now:
+        return now
+    for narrow, wide in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64())):
+        if {before, now} == {narrow, wide}:
+            return wide
+    if pa.types.is_decimal(before) and pa.types.is_decimal(now):
+        return max(before, now, key=lambda each: each.precision) if before.scale == now.scale else None
+    if pa.types.is_list(before) and pa.types.is_list(now):
+        inner = merged(before.value_type, now.value_type)
+        return None if inner is None else pa.list_(pa.field("element", inner))
+    if pa.types.is_struct(before) and pa.types.is_struct(now):
+        fields = {each.name: each.type for each in before}
+        for each in now:
+            both = merged(fields.get(each.name, each.type), each.type)
+            if both is None:
+                return None
+            fields[each.name] = both
+        return pa.struct(list(fields.items()))
+    return None
 
 
 def plain_type(type_: pa.DataType) -> str:

@@ -5,6 +5,7 @@ import pyarrow as pa
 from spark_code.connectors.subject import StreamSubject
 from tidemark.connectors.bronze import Envelope
 from tidemark.connectors.envelope import content_hash
+from tidemark.connectors.fitting import fitted
 
 PAGE = 100_000
 
@@ -19,14 +20,15 @@ def gone_keys(subject: StreamSubject, envelope: Envelope, base: int | None) -> p
         return pa.record_batch([pa.array([], each.type) for each in types], schema=pa.schema(types))
     there = [pa.array([], pa.binary())]
     for page in subject.connector.keys(subject.stream, PAGE):
-        keys = pa.record_batch([page[each.name].cast(each.type) for each in types], schema=pa.schema(types))
+        # A key that does not fit was put aside when it was read: it is not in Bronze either.
+        keys, _ = fitted(page, pa.schema(types))
         there.append(content_hash(keys))
     listed = pa.table({"key_hash": pa.concat_arrays(there)})
     reader = subject.platform.lake.reader
     with reader.connect() as db:
         db.register("listed", listed)
         found = db.sql(
-            f"""SELECT key FROM (SELECT key, key_hash, operation FROM {reader.files(subject.place.table, base).sql}
+            f"""SELECT key FROM (SELECT key, key_hash, operation FROM {reader.files(subject.place.table, base).evolving_sql}
                 QUALIFY row_number() OVER (PARTITION BY key_hash ORDER BY emitted_at DESC, arrival DESC) = 1)
             WHERE operation = 'upsert' AND key_hash NOT IN (SELECT key_hash FROM listed)"""
         ).to_arrow_table()

@@ -16,6 +16,9 @@ def maintain(subject: StreamSubject, *, keep_runs: int = 50) -> dict[str, Any]:
     done: dict[str, Any] = {}
     with platform.control.leases.hold(place.lease, run_id) as lease:
         IngestRun(subject, run_id).recover()
+        if any(platform.store.list(f"{place.root}/runs/")):
+            # Its plan names files and snapshots; once they were rewritten, no run could go on from it.
+            return {"left alone, a stopped run waits": True}
         for what, table in (("bronze", place.table), ("quarantine", place.quarantine)):
             published = platform.lake.reader.published(table)
             if published is None:
@@ -25,8 +28,7 @@ def maintain(subject: StreamSubject, *, keep_runs: int = 50) -> dict[str, Any]:
             facts = platform.lake.compact(table, ORDER, ours)
             lease.confirm()
             facts |= platform.lake.forget(table, kept_snapshots(subject, table, keep_runs))
-            if not any(platform.store.list(f"{place.root}/runs/")):
-                facts["unreferenced files removed"] = platform.lake.sweep(table, platform.store)
+            facts["unreferenced files removed"] = platform.lake.sweep(table, platform.store)
             done |= {f"{what}: {fact}": number for fact, number in facts.items()}
     return done or {"nothing published": True}
 

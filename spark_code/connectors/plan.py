@@ -76,7 +76,7 @@ class IngestPlan:
             closed=window.closed,
             slices=tuple(slices),
             page_size=subject.connector.page_size(stream),
-            spec=stream.model_dump_json(),
+            spec=meaning(subject),
             schema_bytes=b64encode(discovered.serialize()).decode(),
             done=f"{subject.place.run(run_id)}/slices",
         )
@@ -121,26 +121,28 @@ class IngestPlan:
         published = reader.published(table)
         if published is None:
             return None
-        rows = reader.files(table, published.snapshot_id).sql
-        # The last version of each key: without a cursor, or when everything is read, a record that has become again what
-        # it once was is a change.
-        last = f"""SELECT content_hash FROM {rows} QUALIFY
-            row_number() OVER (PARTITION BY key_hash ORDER BY emitted_at DESC, arrival DESC) = 1"""
         with reader.connect() as db:
-            own = isinstance(subject.connector, CheckpointConnector)  # older files or messages are there beside newer ones
-            if subject.stream.cursor is None or (self.full and not own):
-                return db.sql(last).to_arrow_table()
-            reachable = f"SELECT content_hash FROM {rows} WHERE cursor IS NOT NULL AND {self._reachable(subject)}"
-            if subject.stream.deletes == "compare":
-                # A record that was gone and is there again, with the cursor it had, is a change.
-                reachable += f" AND content_hash IN ({last})"
-            return db.sql(f"{reachable} UNION ({last} AND cursor IS NULL)").to_arrow_table()
+            return db.sql(self.known_sql(subject, reader.files(table, published.snapshot_id).evolving_sql)).to_arrow_table()
+
+    def known_sql(self, subject: StreamSubject, rows: str) -> str:
+        """A query for those hashes among rows of Bronze.
+
+        Only what the last run landed of a key counts: a record that has become again what it once was is a change. Of files
+        and messages older ones are there beside newer ones, and the connector says which can come again.
+        """
+        stream = subject.stream
+        last = f"SELECT content_hash FROM {rows} QUALIFY emitted_at = max(emitted_at) OVER (PARTITION BY key_hash)"
+        if isinstance(subject.connector, CheckpointConnector):
+            reachable = subject.connector.reachable(stream, self.committed, full=self.full)
+            return f"SELECT content_hash FROM {rows} WHERE {reachable}"
+        if stream.cursor is None or self.full:
+            return last
+        again = self._reachable(subject) + (" OR cursor IS NULL" if stream.null_cursor == "include" else "")
+        return f"SELECT content_hash FROM {rows} WHERE ({again}) AND content_hash IN ({last})"
 
     def _reachable(self, subject: StreamSubject) -> str:
         """Rows that the window reaches. Where their text does not sort as they do, all of them."""
-        stream, connector = subject.stream, subject.connector
-        if isinstance(connector, CheckpointConnector):
-            return connector.reachable(stream, None if self.full else self.committed)
+        stream = subject.stream
         types = {each.name: each.type for each in self.schema}
         fields = stream.cursor_fields
         if self.lower is None or len(fields) > 1:
@@ -170,12 +172,30 @@ class IngestPlan:
                     greatest = max((each for each in (greatest, found) if each is not None), default=None)
         return greatest
 
+    def greatest_before(self, subject: StreamSubject) -> Cursor | None:
+        """The greatest cursor that the published table has inside the window."""
+        reader, table, stream = subject.platform.lake.reader, subject.place.table, subject.stream
+        published = reader.published(table)
+        if published is None:
+            return None
+        with reader.connect() as db:
+            rows = reader.files(table, published.snapshot_id).evolving_sql
+            texts = db.execute(f"SELECT DISTINCT cursor FROM {rows} WHERE cursor IS NOT NULL").fetchall()
+        window = self.window(stream)
+        return max((each for (text,) in texts if (each := stream.parse_cursor(text)) in window), default=None)
+
     def refuse_another_schema(self, now: pa.Schema) -> None:
         if now != self.schema:
             raise SchemaRefused(
                 f"run {self.run_id}: the fields of the source changed while it was read; one that came meanwhile would be "
                 "lost for the records that were read without it. Nothing was published; run again."
             )
+
+
+def meaning(subject: StreamSubject) -> str:
+    """What the slices of a plan depend on beside the state: the stream's words, the kind, and where the source is."""
+    manifest = subject.manifest
+    return json.dumps([subject.stream.model_dump_json(), manifest.kind, manifest.resolved_settings()], sort_keys=True)
 
 
 def next_moment(subject: StreamSubject) -> int:
@@ -199,9 +219,12 @@ def load_plan(subject: StreamSubject, run_id: str) -> IngestPlan | None:
     found = subject.platform.store.find(f"{subject.place.run(run_id)}/plan.sealed")
     if found is None:
         return None
-    text = subject.registry.open(subject.manifest.connector, subject.stream.id, bytes(found.body).decode())
-    told = json.loads(text)
-    return IngestPlan(**told | {"slices": tuple(Slice.from_json(each) for each in told["slices"])})
+    try:
+        text = subject.registry.open(subject.manifest.connector, subject.stream.id, bytes(found.body).decode())
+        told = json.loads(text)
+        return IngestPlan(**told | {"slices": tuple(Slice.from_json(each) for each in told["slices"])})
+    except (StateError, TypeError):
+        return None  # sealed with a key that is gone, or made by another version: it is read anew
 
 
 def resumable_plan(subject: StreamSubject, state_version: int | None) -> IngestPlan | None:
@@ -212,11 +235,8 @@ def resumable_plan(subject: StreamSubject, state_version: int | None) -> IngestP
             continue
         if record.status not in ("failed", "abandoned") or (record.error or "").startswith(SETTLED):
             return None
-        try:
-            plan = load_plan(subject, record.run_id)
-        except StateError:
-            return None  # sealed with a key that is gone: it is read anew
-        if plan is None or plan.state_version != state_version or plan.spec != subject.stream.model_dump_json():
+        plan = load_plan(subject, record.run_id)
+        if plan is None or plan.state_version != state_version or plan.spec != meaning(subject):
             return None
         if isinstance(subject.connector, CheckpointConnector) and not subject.connector.resumable(plan.slices):
             return None

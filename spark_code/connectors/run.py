@@ -2,6 +2,7 @@
 
 import random
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 
 from spark_code.connectors.bronze import record_schema
 from spark_code.connectors.deletions import gone_keys
-from spark_code.connectors.plan import EMITTED_AT, IngestPlan, load_plan, resumable_plan, save_plan
+from spark_code.connectors.plan import EMITTED_AT, IngestPlan, load_plan, meaning, resumable_plan, save_plan
 from spark_code.connectors.slices import LASTING, QUARANTINE, SliceDone, SliceLander, first_of, land_slices
 from spark_code.connectors.subject import StreamSubject
 from spark_code.run import RunFrame
@@ -85,7 +86,7 @@ class IngestRun(RunFrame):
         plan = load_plan(subject, run_id) if run_id else None
         state = subject.registry.get(subject.manifest.connector, subject.stream.id)
         same_state = plan is not None and plan.state_version == (state.version if state else None)
-        if plan is None or published is None or not same_state or plan.spec != subject.stream.model_dump_json():
+        if plan is None or published is None or not same_state or plan.spec != meaning(subject):
             return
         files = [path for done in plan.finished(subject.platform.store).values() for path in done.files]
         self._move_state(plan, published.snapshot_id, files, f"finished for run {run_id}")
@@ -113,10 +114,8 @@ class IngestRun(RunFrame):
                 f"{subject.name}: its state is of the cursor '{state.cursor_field}', and the manifest names another. Put "
                 "that back, or `tidemark stream reset` and read everything."
             )
-        connector = subject.connector
-        if isinstance(connector, CheckpointConnector) and state is not None:
-            # Again: the last run may have been stopped before it could.
-            connector.acknowledge(stream, state.last_cursor)
+        # Again: the last run may have been stopped before it could.
+        self._acknowledge(state.last_cursor if state else None)
         resumed = None if full else resumable_plan(subject, state.version if state else None)
         plan = resumed.taken_over(self.run_id) if resumed else self._patiently(state, full=full or state is None)
         save_plan(subject, plan)
@@ -190,14 +189,15 @@ class IngestRun(RunFrame):
     def _lander(self, plan: IngestPlan, known: str | None) -> SliceLander:
         subject, stream = self.subject, self.subject.stream
         declared = declared_schema(subject.connector, stream, plan.described)
-        fields = record_schema(stream, declared, subject.bronze.table)
+        loose = isinstance(subject.connector, CheckpointConnector)
+        fields = record_schema(stream, declared, subject.bronze.table, loose=loose)
         emitted_at = datetime.fromtimestamp(plan.emitted_at / 1_000_000, UTC)
         envelope = Envelope(stream, fields, self.run_id, emitted_at)
         table = subject.bronze.prepared(envelope.bronze)
         subject.bronze.views(subject.place.latest, subject.place.changes)
         held = subject.quarantine.prepared(QUARANTINE)
         committed = None
-        if plan.committed is not None and not isinstance(subject.connector, CheckpointConnector):
+        if plan.committed is not None and not loose:
             committed = stream.parse_cursor(plan.committed).microseconds
         return SliceLander(
             connector=subject.connector,
@@ -255,7 +255,7 @@ class IngestRun(RunFrame):
             staged.landed,
             self.subject.stream,
             plan.window(self.subject.stream),
-            everything=plan.full,
+            lambda rows: plan.known_sql(self.subject, rows),
         )
         self._note(results, self.subject.name)
         return results
@@ -279,18 +279,23 @@ class IngestRun(RunFrame):
             reason = "full run" if plan.full else "incremental run"
             value = self._move_state(plan, staged.snapshot, files, reason)
         fault_point("ingest.after_state")
-        if value is not None and isinstance(subject.connector, CheckpointConnector):
-            subject.connector.acknowledge(subject.stream, value)
         detail = {**self.told(), "seconds": self.seconds}
         status = "unchanged" if staged.snapshot is None else "published"
         control.runs.finish(
             self.run_id, status, base_snapshot=staged.base, snapshot=staged.snapshot or staged.base, detail=detail
         )
         fault_point("ingest.after_finish")
+        self._acknowledge(value)
         self._tidy()
         if value is None or subject.stream.cursor_field is None:
             return None
         return OutputState(subject.stream.id, subject.stream.cursor_field, value, staged.landed)
+
+    def _acknowledge(self, value: str | None) -> None:
+        """Tells the source how far it was read. If it cannot hear that now, the next run tells it again."""
+        if value is not None and isinstance(self.subject.connector, CheckpointConnector):
+            with suppress(SourceError):
+                self.subject.connector.acknowledge(self.subject.stream, value)
 
     def told(self) -> dict[str, Any]:
         """The landing in numbers; no value of state among them."""
@@ -343,11 +348,19 @@ class IngestRun(RunFrame):
             return connector.advanced(stream, None if plan.full else before, plan.slices)
         known = None if before is None else stream.parse_cursor(before)
         landed = plan.greatest_landed(subject, snapshot, files)
+        if landed is None and self._was_moved_back():
+            # All that was read had landed before: the state goes on to where that ends, or it would be read for ever.
+            landed = plan.greatest_before(subject)
         value = max((each for each in (known, landed) if each is not None), default=None)
         upper = plan.window(stream).upper
         if plan.full and known is not None and upper is not None and upper < known:
             value = upper
         return None if value is None else before if value == known else str(value)
+
+    def _was_moved_back(self) -> bool:
+        """Whether a person moved the state, or took it away, since the last run did."""
+        moves = self.subject.registry.history(self.subject.manifest.connector, self.subject.stream.id)
+        return not moves or moves[0].kind != "commit"
 
     # --- parts of steps ----------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from uuid import uuid4
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -171,7 +173,7 @@ class SliceLander:
 
     def _known_hashes(self) -> pa.Array:
         if self.known is None:
-            return pa.array([], pa.string())
+            return pa.array([], pa.binary())
         return pq.read_table(io.BytesIO(self.store.read(self.known)))["content_hash"].combine_chunks()
 
 
@@ -195,13 +197,16 @@ class Known:
     """What has landed, in earlier runs and so far in this slice."""
 
     def __init__(self, before: pa.Array) -> None:
-        self._before = before
-        self._here: set[str] = set()
+        # Both halves of each hash, in order: looked up in without building anything anew for every page.
+        high, low = halves(before)
+        order = np.lexsort((low, high))
+        self._high, self._low = high[order], low[order]
+        self._here: set[bytes] = set()
 
     def new(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that are not there yet, each once."""
-        if len(self._before):
-            rows = rows.filter(pc.invert(pc.is_in(rows["content_hash"], self._before)))
+        if len(self._high):
+            rows = rows.filter(pa.array(~self._landed(rows["content_hash"])))
         hashes = rows["content_hash"].to_pylist()
         if len(set(hashes)) == len(hashes) and self._here.isdisjoint(hashes):
             self._here.update(hashes)
@@ -211,6 +216,24 @@ class Known:
             keep.append(text not in self._here)
             self._here.add(text)
         return rows.filter(pa.array(keep, pa.bool_()))
+
+    def _landed(self, hashes: pa.Array) -> npt.NDArray[np.bool_]:
+        high, low = halves(hashes)
+        place, last = np.searchsorted(self._high, high), len(self._high) - 1
+        found = np.zeros(len(high), np.bool_)
+        while True:
+            here = np.minimum(place, last)
+            same = (place <= last) & (self._high[here] == high) & ~found
+            found |= same & (self._low[here] == low)
+            if not (same & ~found).any():
+                return found
+            place = place + 1  # two hashes that begin alike
+
+
+def halves(hashes: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """128 bits as two numbers each."""
+    both = np.frombuffer(b"".join(hashes.to_pylist()), ">u8").reshape(-1, 2).astype(np.uint64)
+    return both[:, 0], both[:, 1]
 
 
 class ParquetFiles:

@@ -65,7 +65,7 @@ class StreamSubject:
 
     @cached_property
     def connector(self) -> Connector:
-        return opened_connector(self.platform.config, self.manifest)
+        return opened_connector(self.platform.config, self.manifest, self.tenant)
 
     def close(self) -> None:
         """Lets go of what the connector holds open at the source, if it was ever used."""

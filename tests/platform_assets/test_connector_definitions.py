@@ -111,8 +111,14 @@ def test_a_sensor_asks_for_a_run_once_when_files_arrive(manifests: Path, monkeyp
     first = asked()
     assert [tenant for tenant, _ in first] == ["t1", "t2"]
     assert asked() == first
-    (folder / "b.csv").write_text("id\n2\n")
-    assert set(asked()).isdisjoint(first)
+    control = connectors.subject("t1", "drops", "d").platform.control
+    for tenant in ("t1", "t2"):
+        with control.leases.hold(f"connectors/{tenant}/drops/d", "r1"):
+            assert tenant not in [asked_for for asked_for, _ in asked()]  # it may be reading them
+        control.runs.begin("connectors", f"{tenant}/drops/d", f"{tenant}-r1", {})
+        control.runs.finish(f"{tenant}-r1", "failed")
+    assert [tenant for tenant, _ in asked()] == ["t1", "t2"]
+    assert set(asked()).isdisjoint(first)  # a run that failed is started again
     folder.rename(manifests / "away")
     assert asked() == []
 

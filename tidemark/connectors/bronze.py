@@ -87,13 +87,16 @@ class Envelope:
     def _operations(self, records: pa.RecordBatch) -> pa.Array:
         if OPERATION in records.schema.names:
             return records[OPERATION]
-        if self.stream.deletes != "flag" or self.stream.delete_flag is None:
+        flag = self.stream.delete_flag
+        if self.stream.deletes != "flag" or flag is None or flag not in records.schema.names:
             return pa.repeat(pa.scalar(Operation.UPSERT.value), records.num_rows)
-        return pc.if_else(is_set(records[self.stream.delete_flag]), Operation.DELETE.value, Operation.UPSERT.value)
+        return pc.if_else(is_set(records[flag]), Operation.DELETE.value, Operation.UPSERT.value)
 
 
 def is_set(flag: pa.Array) -> pa.Array:
     """Which values of a flag mean yes: true, a number but 0, a text but the usual words for no, any moment."""
+    if pa.types.is_large_string(flag.type) or pa.types.is_string_view(flag.type):
+        flag = flag.cast(pa.string())
     if pa.types.is_boolean(flag.type):
         marked = flag
     elif pa.types.is_integer(flag.type) or pa.types.is_floating(flag.type) or pa.types.is_decimal(flag.type):

@@ -166,6 +166,10 @@ class Pace:
         self._gap = 1 / per_second if per_second else 0.0
         self._next = 0.0
 
+    def __getstate__(self) -> dict[str, float | None]:
+        # Another machine's clock began to count at another time.
+        return self.__dict__ | {"_next": 0.0}
+
     def wait(self) -> None:
         if not self._gap:
             return
@@ -182,6 +186,8 @@ class Connector(ABC):
     """
 
     kind: ClassVar[str]
+    # Whose connector it is, tenant and connector: for names of what it makes at the source.
+    owner: str = ""
     # Records in a page where the manifest leaves it to the kind.
     default_page: ClassVar[int] = DEFAULT_PAGE
 
@@ -300,6 +306,10 @@ class CheckpointConnector(Connector):
     def fields(self, stream: StreamSpec, slices: Iterable[Slice]) -> "pa.Schema":
         """The fields of what is in these slices. Every page of theirs has the same ones."""
 
+    def forget(self, stream: StreamSpec) -> None:
+        """The source may let go of everything that it keeps for this stream: it is not read any more."""
+        del stream
+
     def acknowledge(self, stream: StreamSpec, checkpoint: str) -> None:
         """The checkpoint is committed, now or in an earlier run: the source may let go of what lies before it."""
         del stream, checkpoint
@@ -309,9 +319,12 @@ class CheckpointConnector(Connector):
         del slices
         return True
 
-    def reachable(self, stream: StreamSpec, checkpoint: str | None) -> str:
-        """A condition in SQL on the column `cursor` of Bronze: rows that could be read again after the checkpoint."""
-        del stream, checkpoint
+    def reachable(self, stream: StreamSpec, checkpoint: str | None, *, full: bool) -> str:
+        """A condition in SQL on the column `cursor` of Bronze: rows that a run could read again.
+
+        The run goes on from the committed checkpoint, or is full and reads everything.
+        """
+        del stream, checkpoint, full
         return "true"
 
     def now(self, stream: StreamSpec) -> None:

@@ -39,8 +39,8 @@ def find_manifest(config: Config, connector: str) -> Manifest:
     return known[connector]
 
 
-def opened_connector(config: Config, manifest: Manifest) -> Connector:
-    """The connector of a manifest, with its credentials and within its rate limit."""
+def opened_connector(config: Config, manifest: Manifest, tenant: str) -> Connector:
+    """The connector of a manifest for a tenant, with its credentials and within its rate limit."""
 
     def named(name: str) -> dict[str, str]:
         if name not in config.credentials:
@@ -52,6 +52,7 @@ def opened_connector(config: Config, manifest: Manifest) -> Connector:
         return {field: value.get_secret_value() for field, value in config.credentials[name].items()}
 
     connector = connector_for(manifest.kind, manifest.resolved_settings(), manifest.resolved_credentials(named))
+    connector.owner = f"{tenant}/{manifest.connector}"
     connector.limit(manifest.rate_limit)
     return connector
 

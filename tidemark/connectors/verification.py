@@ -1,12 +1,13 @@
 """Checks of a staged landing by a second engine: DuckDB over the files that pyiceberg finds."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tidemark.checks import CheckResult, failed
 from tidemark.connectors.contract import Window
 from tidemark.connectors.durations import Duration
 from tidemark.connectors.stream import StreamSpec
-from tidemark.lake import LakeReader, SnapshotFiles, parquet
+from tidemark.lake import EVOLVING, LakeReader, SnapshotFiles, parquet
 
 __all__ = ["CHECKS", "CheckResult", "failed", "verify_landing"]
 
@@ -28,15 +29,14 @@ def verify_landing(
     landed: int,
     stream: StreamSpec,
     window: Window,
-    *,
-    everything: bool = False,
+    known: Callable[[str], str],
 ) -> list[CheckResult]:
-    """The verdicts on what this run added."""
+    """The verdicts on what this run added. `known` makes a query for hashes that must not come again, from earlier rows."""
     if staged is None:
         return [CheckResult(name, True, "nothing new was read") for name in CHECKS]
     before = reader.files(table, base) if base is not None else None
     after = reader.files(table, staged)
-    added = parquet(after.data.keys() - (before.data.keys() if before else set()))
+    added = parquet(after.data.keys() - (before.data.keys() if before else set()), EVOLVING)
     # SQLite compares times to the millisecond.
     timed = window.lower is not None and window.lower.timestamp is not None
     wide = replace(window, lower=window.lower.minus(MILLISECOND)) if timed and window.lower is not None else window
@@ -49,11 +49,8 @@ def verify_landing(
         nameless = one(f"SELECT count(*) FROM {added} WHERE operation <> 'truncate' AND ({keyless})")
         repeated = one(f"SELECT count(*) - count(DISTINCT content_hash) FROM {added}")
         again = 0
-        if before is not None and stream.cursor is not None and not everything:
-            known = f"SELECT content_hash FROM {before.sql}"
-            if stream.deletes == "compare":  # a record that was gone may be there again as it was
-                known += " QUALIFY row_number() OVER (PARTITION BY key_hash ORDER BY emitted_at DESC, arrival DESC) = 1"
-            again = one(f"SELECT count(*) FROM {added} SEMI JOIN ({known}) USING (content_hash)")
+        if before is not None:
+            again = one(f"SELECT count(*) FROM {added} SEMI JOIN ({known(before.evolving_sql)}) USING (content_hash)")
         texts = [
             text
             for (text,) in db.execute(f"SELECT DISTINCT cursor FROM {extremes(added)} WHERE cursor IS NOT NULL").fetchall()

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from threading import Event, Thread
 from typing import Any
 
@@ -72,13 +72,18 @@ class Leases:
             ended.set()
             _release(lease, heart)
 
+    def holder(self, subject: str) -> str | None:
+        """The run that holds the lease now, as far as can be seen; it may be free or taken a moment later."""
+        with self._transactions.read() as connection:
+            row = connection.execute(sa.select(leases).where(leases.c.subject == subject)).one_or_none()
+        return row.run_id if row is not None and _is_held(row, self._clock.now()) else None
+
     def _take(self, subject: str, run_id: str, ttl: timedelta) -> Lease:
         now = self._clock.now()
         me = this_process()
         with self._transactions.write("lease_take") as connection:
             row = _locked_row(connection, subject)
-            # The clock decides only where the process cannot be seen: on another machine, or frozen on this one.
-            if row.run_id is not None and row.expires_at > now and not proven_dead(_holder(row)):
+            if _is_held(row, now):
                 raise _in_progress(row)
             connection.execute(
                 sa.update(leases)
@@ -102,6 +107,11 @@ def _locked_row(connection: sa.Connection, subject: str) -> Any:
     insert = sa.text("INSERT INTO tidemark_leases (subject, token) VALUES (:subject, 0) ON CONFLICT DO NOTHING")
     connection.execute(insert, {"subject": subject})
     return connection.execute(sa.select(leases).where(leases.c.subject == subject).with_for_update()).one()
+
+
+def _is_held(row: Any, now: datetime) -> bool:
+    # The clock decides only where the process cannot be seen: on another machine, or frozen on this one.
+    return row.run_id is not None and row.expires_at > now and not proven_dead(_holder(row))
 
 
 def _holder(row: Any) -> ProcessIdentity:

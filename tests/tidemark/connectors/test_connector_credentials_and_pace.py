@@ -34,14 +34,14 @@ def manifest(folder: Path, name: str, extra: str = "") -> Path:
 
 
 def test_credentials_by_name_come_from_the_configuration(written: Path) -> None:
-    connector = opened_connector(load_config(written / "tidemark.yaml"), load_manifest(manifest(written, "erp")))
+    connector = opened_connector(load_config(written / "tidemark.yaml"), load_manifest(manifest(written, "erp")), "t1")
     assert connector.credentials == {"user": "reader", "password": "kept-elsewhere"}
 
 
 def test_credentials_of_an_unknown_name_are_refused_with_the_nearest_one(written: Path) -> None:
     config = load_config(written / "tidemark.yaml")
     with pytest.raises(ConfigError, match=r"no credentials 'erb'.*Did you mean.*erp"):
-        opened_connector(config, load_manifest(manifest(written, "erb")))
+        opened_connector(config, load_manifest(manifest(written, "erb")), "t1")
 
 
 def test_no_password_shows_in_the_configuration(written: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_rate_limit_spreads_requests_and_its_absence_does_not() -> None:
 
 def test_a_connector_obeys_the_rate_limit_of_its_manifest(written: Path) -> None:
     config = load_config(written / "tidemark.yaml")
-    connector = opened_connector(config, load_manifest(manifest(written, "erp", "rate_limit: 100\n")))
+    connector = opened_connector(config, load_manifest(manifest(written, "erp", "rate_limit: 100\n")), "t1")
     started = time.monotonic()
     for _ in range(6):
         connector.pace()

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -120,6 +121,33 @@ def test_broken_lines_are_set_apart_and_the_others_are_read(folder: Path, stream
                 records += batch["id"].to_pylist()
     assert records == ["1", "3", "4", "7"]
     assert broken == ["2,ink,too,many", '{"id": "5"', "[6]", '{"id": 8}']
+
+
+def test_a_file_that_was_put_back_to_what_it_was_counts_as_new_and_others_do_not(folder: Path, stream: StreamSpec) -> None:
+    put(folder, "a.csv", b"id\n1\n", 1)
+    put(folder, "b.csv", b"id\n2\n", 1)
+    files = connector(folder)
+    slices = files.pending(stream, None, 2)
+    first = files.advanced(stream, None, slices)
+    pages = [page for slice in slices for page in files.read(stream, slice, 100)]
+    before = {cursor for page in pages for cursor in page["_file_checkpoint"].to_pylist()}
+    put(folder, "a.csv", b"id\n9\n", 2)
+    second = files.advanced(stream, first, files.pending(stream, first, 2))
+    with duckdb.connect() as db:
+        rows = f"(SELECT unnest(?) AS cursor) WHERE {files.reachable(stream, second)}"
+        known = {cursor for (cursor,) in db.execute(f"SELECT cursor FROM {rows}", [sorted(before)]).fetchall()}
+    assert {each.partition("#")[0] for each in before} == {"orders/a.csv", "orders/b.csv"}
+    assert {each.partition("#")[0] for each in known} == {"orders/b.csv"}
+    assert files.reachable(stream, None) == "true"
+
+
+def test_a_plan_whose_files_have_changed_since_cannot_be_resumed(folder: Path, stream: StreamSpec) -> None:
+    put(folder, "a.csv", b"id\n1\n", 1)
+    files = connector(folder)
+    slices = files.pending(stream, None, 2)
+    assert files.resumable(slices)
+    put(folder, "a.csv", b"id\n22\n", 2)
+    assert not files.resumable(slices)
 
 
 def test_unquoted_nothing_is_null_and_quoted_nothing_is_text(folder: Path, stream: StreamSpec) -> None:

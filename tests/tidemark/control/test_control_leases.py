@@ -53,6 +53,17 @@ def change_row(control, **values):
         connection.execute(sa.update(leases).where(leases.c.subject == SHOP).values(**values))
 
 
+def test_who_holds_a_lease_can_be_asked(control, child):
+    assert control.leases.holder("nobody ever held this") is None
+    assert control.leases.holder(SHOP) == "child"
+    child.kill()
+    child.wait()
+    assert control.leases.holder(SHOP) is None
+    with control.leases.hold(SHOP, "r1"):
+        assert control.leases.holder(SHOP) == "r1"
+    assert control.leases.holder(SHOP) is None
+
+
 def test_a_lease_is_held_inside_the_block_and_free_after_it(control):
     with control.leases.hold(SHOP, "r1") as lease:
         assert (lease.subject, lease.run_id, lease.token) == (SHOP, "r1", 1)

@@ -314,10 +314,10 @@ class Database:
         ((end,),) = self.ask(connection, "SELECT pg_current_wal_flush_lsn() - '0/0'")
         return int(end)
 
-    def name_for(self, connection: Session, stream: StreamSpec, prefix: str) -> str:
+    def name_for(self, connection: Session, stream: StreamSpec, prefix: str, owner: str) -> str:
         """A name that no other stream's slot on the server has: slots are the server's, not the database's."""
         database = connection.info.dbname
-        mark = hashlib.sha256(f"{database}\0{stream.id}".encode()).hexdigest()[:8]
+        mark = hashlib.sha256(f"{database}\0{stream.id}\0{owner}".encode()).hexdigest()[:8]
         readable = re.sub(r"[^a-z0-9]+", "_", f"{prefix}_{stream.id}".lower())
         return f"{readable[:54]}_{mark}"
 

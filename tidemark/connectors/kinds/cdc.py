@@ -128,9 +128,18 @@ class CdcConnector(CheckpointConnector):
         """An exported snapshot dies with the process that had it exported; the log is still there."""
         return all("snapshot" not in each.detail for each in slices)
 
-    def reachable(self, stream: StreamSpec, checkpoint: str | None) -> str:
+    def forget(self, stream: StreamSpec) -> None:
+        """Drops the slot, and the publication if it is the stream's own."""
+        self.close()
+        with self._database.session(stream.id) as connection:
+            name = self._slot(connection, stream)
+            self._drop(connection, stream, name, self._database.slot(connection, name))
+            if "publication" not in self.settings:
+                self._database.tell(connection, f"DROP PUBLICATION IF EXISTS {self._database.names([name])}")
+
+    def reachable(self, stream: StreamSpec, checkpoint: str | None, *, full: bool = False) -> str:
         # What a new snapshot gives is all new, whatever landed before.
-        return "false" if checkpoint is None else f"cursor >= '{padded(Position.parse(checkpoint, stream).lsn)}'"
+        return "false" if full or checkpoint is None else f"cursor >= '{padded(Position.parse(checkpoint, stream).lsn)}'"
 
     def close(self) -> None:
         if self._exporting is not None:
@@ -140,7 +149,7 @@ class CdcConnector(CheckpointConnector):
     # --- names and shapes --------------------------------------------------------------------------------------------
 
     def _slot(self, connection: Session, stream: StreamSpec) -> str:
-        return self._database.name_for(connection, stream, self._prefix)
+        return self._database.name_for(connection, stream, self._prefix, self.owner)
 
     def _publication(self, connection: Session, stream: StreamSpec) -> str:
         return self.settings.get("publication") or self._slot(connection, stream)

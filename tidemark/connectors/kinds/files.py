@@ -29,6 +29,7 @@ from tidemark.connectors.json_lines import (
 )
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import ConfigError, SchemaRefused, SourceError, SourceUnreachable
+from tidemark.lake import quoted
 
 SETTINGS = {"path", "pattern", "format", "endpoint", "region"}
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
@@ -98,6 +99,19 @@ class FilesConnector(CheckpointConnector):
         seen = {file.path: file for file in read_checkpoint(checkpoint) if file.path in there}
         seen |= {file.path: file for each in slices for file in files_of(each)}
         return json.dumps([astuple(file) for _, file in sorted(seen.items())], separators=(",", ":"))
+
+    def resumable(self, slices: Iterable[Slice]) -> bool:
+        """A plan whose files are not as they were when it was made would fail for ever."""
+        there = {(file.path, file.size, file.modified) for file in self._listed("")}
+        return all((file.path, file.size, file.modified) in there for each in slices for file in files_of(each))
+
+    def reachable(self, stream: StreamSpec, checkpoint: str | None, *, full: bool = False) -> str:
+        """Rows of the files as they were last read. A file that was put back to what it once was is read again."""
+        del stream, full
+        if checkpoint is None:
+            return "true"
+        listed = ", ".join(quoted(file.checkpoint) for file in read_checkpoint(checkpoint))
+        return f"cursor IN ({listed})" if listed else "false"
 
     def read(self, stream: StreamSpec, slice: Slice, page_size: int) -> Iterator[pa.RecordBatch]:
         schema = self.fields(stream, [slice])

@@ -140,8 +140,8 @@ class KafkaConnector(CheckpointConnector):
             return fields_of(slice)
         return self._records(stream).fields([], {})
 
-    def reachable(self, stream: StreamSpec, checkpoint: str | None) -> str:
-        offsets = Positions.from_text(checkpoint, stream).offsets
+    def reachable(self, stream: StreamSpec, checkpoint: str | None, *, full: bool = False) -> str:
+        offsets = {} if full else Positions.from_text(checkpoint, stream).offsets
         if not offsets:
             return "true"
         offset = "TRY_CAST(split_part(cursor, ':', 2) AS BIGINT)"
