@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from spark_code.connectors.maintenance import maintain
 from tests.catalog.harness import SparkForTests
-from tests.connectors.growing import Growing
+from tests.connectors.growing import Dying, Growing
 from tests.connectors.harness import Stream
 from tidemark.connectors.lateness import NAMES
-from tidemark.errors import ConfigError, SchemaRefused
+from tidemark.errors import ConfigError, SchemaRefused, TaskLost
 
 
 class Table:
@@ -181,3 +182,76 @@ def test_a_rate_limit_holds_over_all_slices_of_a_run(tmp_path: Path, spark: Spar
     stream.run()
     assert time.monotonic() - started >= 7 / 4
     assert len(stream.latest()) == 8
+
+
+# --- again and again -------------------------------------------------------------------------------------------------
+
+
+def test_lists_and_structs_stay_in_their_columns_from_run_to_run(tmp_path: Path, spark: SparkForTests) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    stream = Stream.make(tmp_path / "lake", spark, "files", {"path": str(folder)}, key=["id"])
+    (folder / "1.jsonl").write_text('{"id": 1, "tags": ["a"], "at": {"city": "Ulm"}}\n')
+    stream.run()
+    (folder / "2.jsonl").write_text('{"id": 2, "tags": ["b", "c"], "at": {"zip": "89073"}}\n')
+    stream.run()
+    assert [{name: record[name] for name in record if not name.startswith("_")} for record in stream.latest()] == [
+        {"id": 1, "tags": ["a"], "at": {"city": "Ulm", "zip": None}},
+        {"id": 2, "tags": ["b", "c"], "at": {"city": None, "zip": "89073"}},
+    ]
+
+
+def test_a_value_that_flips_back_within_one_tick_is_seen(tmp_path: Path, spark: SparkForTests) -> None:
+    table = Table(tmp_path, spark, "id INTEGER, state TEXT, at DATETIME", cursor="at", safety_window="PT1H")
+    table.write("INSERT INTO orders VALUES (1, 'open', '2026-01-01T10:00:00Z')")
+    for state in ("open", "closed", "open", "open"):
+        table.write(f"UPDATE orders SET state = '{state}'")
+        table.stream.run()
+    assert [record["state"] for record in table.stream.changes()] == ["open", "closed", "open"]
+    assert [record["state"] for record in table.stream.latest()] == ["open"]
+
+
+def test_a_state_that_was_taken_away_comes_back_though_nothing_new_lands(tmp_path: Path, spark: SparkForTests) -> None:
+    table = Table(tmp_path, spark, "id INTEGER, at DATETIME", cursor="at")
+    table.write("INSERT INTO orders VALUES (1, '2026-01-01T10:00:00Z'), (2, '2026-01-02T10:00:00Z')")
+    stream = table.stream
+    stream.run()
+    reached = stream.state
+    stream.subject.registry.rewind("shop", "shop.orders", to_value="2026-01-01T00:00:00Z", actor="a", reason="r")
+    stream.run()
+    assert stream.state == reached
+    stream.subject.registry.reset("shop", "shop.orders", actor="a", reason="r")
+    stream.run()
+    assert (stream.state, stream.last_run.detail["landed"]) == (reached, 0)
+
+
+def test_a_plan_of_another_source_is_not_resumed(tmp_path: Path, spark: SparkForTests) -> None:
+    for name, first in (("wrong", 100), ("right", 0)):
+        (tmp_path / f"{name}.json").write_text(json.dumps([{"id": first + number} for number in range(4)]))
+    doomed = tmp_path / "doomed"
+    doomed.write_text("3")
+    wrong = {"path": str(tmp_path / "wrong.json"), "doomed": str(doomed)}
+    stream = Stream.make(tmp_path / "lake", spark, Dying.kind, wrong, key=["id"])
+    with pytest.raises(TaskLost):
+        stream.run()
+    stream.describe(Dying.kind, wrong | {"path": str(tmp_path / "right.json")}, key=["id"])
+    stream.run()
+    assert [record["id"] for record in stream.latest()] == [0, 1, 2, 3]
+
+
+def test_upkeep_leaves_the_same_rows_in_fewer_files_and_a_stopped_run_alone(tmp_path: Path, spark: SparkForTests) -> None:
+    table = Table(tmp_path, spark, "id INTEGER, at DATETIME", cursor="at")
+    stream = table.stream
+    for number in range(4):
+        table.write(f"INSERT INTO orders VALUES ({number}, '2026-01-01T10:00:0{number}Z')")
+        stream.run()
+    before = stream.changes()
+    done = maintain(stream.subject, keep_runs=1)
+    assert (done["bronze: files rewritten"], done["bronze: files written"]) == (4, 1)
+    assert done["bronze: snapshots forgotten"] >= 3
+    assert stream.changes() == before
+    table.write("INSERT INTO orders VALUES (9, '2026-01-01T10:00:09Z')")
+    stream.run()
+    assert stream.changes() == [*before, {"id": 9, "at": "2026-01-01T10:00:09Z"}]
+    stream.platform.store.put(f"{stream.subject.place.root}/runs/r/plan.sealed", b"of a run that was stopped")
+    assert maintain(stream.subject) == {"left alone, a stopped run waits": True}
