@@ -16,6 +16,7 @@ from spark_code.java import packaged_java_home
 from spark_code.session import DEFAULTS, cache_folder, coordinates, jar_config, quiet_config
 from tidemark.lake import LakeSettings
 
+STOP_SECONDS = 20
 START_SECONDS = 120
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -46,7 +47,12 @@ def spark_connect(folder: Path) -> Iterator[str]:
         yield f"sc://127.0.0.1:{port}"
     finally:
         server.terminate()
-        server.wait(START_SECONDS)
+        try:
+            server.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            # Its shutdown hooks wait for each other now and then.
+            server.kill()
+            server.wait()
 
 
 def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
