@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks import machine
 
 ROOT = Path(__file__).parent.parent
-PEER = ["dlt[filesystem,parquet,sql_database]==1.31.0", "connectorx==0.4.6", "psycopg2-binary"]
+PEER = ["dlt[filesystem,parquet,sql_database]==1.31.0", "connectorx==0.4.6", "psycopg[binary]"]
 
 TABLE = """
 CREATE TABLE orders AS SELECT
