@@ -51,7 +51,7 @@ def put_to_the_test(
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
-    """Put a connector to the test on its real source: rules, cycles, faults. Nothing is written there."""
+    """Put a connector to the test on its real source: rules, cycles, faults. No record is written there."""
     from spark_code.connectors.kit import StreamKit, Verdict
     from spark_code.platform import Platform
     from tidemark.connectors.manifest import load_manifest

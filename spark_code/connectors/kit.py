@@ -1,6 +1,6 @@
 """A connector put to the test: the seed's four rules, a full, an incremental and a retry cycle, on its real source.
 
-Nothing is written to the source. Every cycle has a tenant of its own on a platform that is thrown away afterwards.
+No record is written to the source. Every cycle has a tenant of its own on a platform that is thrown away afterwards.
 """
 
 import copy

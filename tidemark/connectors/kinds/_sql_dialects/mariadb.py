@@ -225,7 +225,7 @@ class MariadbDialect(Dialect):
         if code == NO_DATABASE:
             return SourceError(f"{who}: there is no such database. Check the url.")
         if 2000 <= code < 3000 or not isinstance(code, int):
-            return SourceUnreachable(f"{who} broke off or does not answer.")
+            return SourceUnreachable(f"{who} broke off or does not answer. Check host and port; run again when it is well.")
         return SourceError(f"{who} refused the query (error {code}). Does the table still have its columns?")
 
 

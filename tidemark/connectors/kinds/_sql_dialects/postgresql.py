@@ -113,4 +113,4 @@ class PostgresqlDialect(Dialect):
             return SourceRefused(f"{who} refuses the login, or a right that it needs. Check user and password.")
         if "FATAL" not in told and "ERROR" in told:
             return SourceError(f"{who} refused the query. Does the table still have its columns?")
-        return SourceUnreachable(f"{who} broke off or does not answer.")
+        return SourceUnreachable(f"{who} broke off or does not answer. Check host and port; run again when it is well.")
