@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_code.errors import named_errors
+from spark_code.workers import quick_next_task
 from tidemark.faults import fault_point
 from tidemark.store import ObjectStore
 
@@ -63,9 +64,10 @@ def write_parts(
 
         context = TaskContext.get()
         task = context.partitionId() if context else 0
-        for number, table in enumerate(regrouped(make(requests), schema, rows)):
-            part = write_part(store, f"{prefix}/part_{task:05d}_{number:05d}.parquet", table)
-            yield pa.record_batch({"key": [part.key], "rows": [part.rows]})
+        with quick_next_task():
+            for number, table in enumerate(regrouped(make(requests), schema, rows)):
+                part = write_part(store, f"{prefix}/part_{task:05d}_{number:05d}.parquet", table)
+                yield pa.record_batch({"key": [part.key], "rows": [part.rows]})
 
     with named_errors():
         written = extraction.requests.mapInArrow(write, "key string, rows long").collect()
@@ -125,8 +127,8 @@ class Parts:
         keys = pa.table({"key": [part.key for part in self.parts], "task": tasks})
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for key in batch["key"].to_pylist():
+            with quick_next_task():
+                for key in (key for batch in batches for key in batch["key"].to_pylist()):
                     yield from read_part(store, key).to_batches()
 
         return spark.createDataFrame(keys).repartitionById(len(self.parts), "task").mapInArrow(read, schema)

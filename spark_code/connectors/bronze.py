@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from hashlib import sha256
 
 import pyarrow as pa
 from pyiceberg.table import Table
@@ -17,6 +18,9 @@ PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
+
+# The property that tells which views a table has.
+VIEWS = "tidemark.views"
 
 # Iceberg's words for the types that Arrow writes in more than one way.
 WIDER = {pa.int8(): pa.int32(), pa.int16(): pa.int32(), pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
@@ -57,9 +61,17 @@ class BronzeTable:
             update.union_by_name(schema)
         return self.lake.reader.catalog.load_table(self.name)
 
-    def views(self, latest: str, changes: str) -> None:
+    def views(self, latest: str, changes: str, *, again: bool) -> None:
+        """Makes the views if they are not there, or were made by another version of this; or `again`."""
+        table, version = self.table, sha256((LATEST + CHANGES).encode()).hexdigest()
+        assert table is not None, "prepared before"
+        if not again and table.properties.get(VIEWS) == version:
+            return
         for name, query in ((latest, LATEST), (changes, CHANGES)):
             self.lake.spark.sql(f"CREATE OR REPLACE VIEW {CATALOG}.{name} AS {query.format(table=f'{CATALOG}.{self.name}')}")
+        if table.properties.get(VIEWS) != version:
+            with table.transaction() as transaction:
+                transaction.set_properties({VIEWS: version})
 
     def stage(self, run_id: str, files: Sequence[str], summary: Mapping[str, str]) -> int:
         """Adds files to the run's branch, and gives the snapshot that has them."""

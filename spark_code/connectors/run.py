@@ -194,7 +194,7 @@ class IngestRun(RunFrame):
         emitted_at = datetime.fromtimestamp(plan.emitted_at / 1_000_000, UTC)
         envelope = Envelope(stream, fields, self.run_id, emitted_at)
         table = subject.bronze.prepared(envelope.bronze)
-        subject.bronze.views(subject.place.latest, subject.place.changes)
+        subject.bronze.views(subject.place.latest, subject.place.changes, again=plan.full)
         held = subject.quarantine.prepared(QUARANTINE)
         committed = None
         if plan.committed is not None and not loose:

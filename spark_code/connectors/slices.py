@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from uuid import uuid4
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -22,10 +20,12 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.sql import SparkSession
 
 from spark_code.errors import named_errors
+from spark_code.workers import quick_next_task
 from tidemark.connectors import lateness
 from tidemark.connectors.bronze import Envelope, refuse_null_cursors, without_cursor, without_key
 from tidemark.connectors.contract import REJECTED, Connector, Slice
 from tidemark.connectors.fitting import fitted, unknown_fields
+from tidemark.connectors.known import Known
 from tidemark.connectors.stream import StreamSpec
 from tidemark.connectors.timestamps import parsed
 from tidemark.errors import PositionLost, QuotaSpent, SchemaRefused, SliceFailed, SourceError, SourceRefused
@@ -37,6 +37,8 @@ ATTEMPTS = 4
 LASTING = (SourceRefused, QuotaSpent, PositionLost)
 SMALLEST_PAGE = 100
 ROWS_PER_FILE = 500_000
+# Columns whose values repeat. To look for repetitions in all the others takes longer than it saves; zstd finds most of them.
+REPEATED = ["stream", "emitted_at", "run_id", "operation", "reason"]
 
 
 @dataclass(frozen=True)
@@ -193,49 +195,6 @@ def first_of(number: int) -> int:
     return number << 40
 
 
-class Known:
-    """What has landed, in earlier runs and so far in this slice."""
-
-    def __init__(self, before: pa.Array) -> None:
-        # Both halves of each hash, in order: looked up in without building anything anew for every page.
-        high, low = halves(before)
-        order = np.lexsort((low, high))
-        self._high, self._low = high[order], low[order]
-        self._here: set[bytes] = set()
-
-    def new(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that are not there yet, each once."""
-        if len(self._high):
-            rows = rows.filter(pa.array(~self._landed(rows["content_hash"])))
-        hashes = rows["content_hash"].to_pylist()
-        if len(set(hashes)) == len(hashes) and self._here.isdisjoint(hashes):
-            self._here.update(hashes)
-            return rows
-        keep = []
-        for text in hashes:
-            keep.append(text not in self._here)
-            self._here.add(text)
-        return rows.filter(pa.array(keep, pa.bool_()))
-
-    def _landed(self, hashes: pa.Array) -> npt.NDArray[np.bool_]:
-        high, low = halves(hashes)
-        place, last = np.searchsorted(self._high, high), len(self._high) - 1
-        found = np.zeros(len(high), np.bool_)
-        while True:
-            here = np.minimum(place, last)
-            same = (place <= last) & (self._high[here] == high) & ~found
-            found |= same & (self._low[here] == low)
-            if not (same & ~found).any():
-                return found
-            place = place + 1  # two hashes that begin alike
-
-
-def halves(hashes: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """128 bits as two numbers each."""
-    both = np.frombuffer(b"".join(hashes.to_pylist()), ">u8").reshape(-1, 2).astype(np.uint64)
-    return both[:, 0], both[:, 1]
-
-
 class ParquetFiles:
     """Rows in files of a table, a new one when the last is full. No file for no rows."""
 
@@ -253,7 +212,7 @@ class ParquetFiles:
             self._finish()
             self._paths.append(f"{self._stem}-{len(self._paths):05d}.parquet")
             sink = self._io.new_output(self._paths[-1]).create()
-            self._writer = pq.ParquetWriter(sink, self._schema, compression="zstd")
+            self._writer = pq.ParquetWriter(sink, self._schema, compression="zstd", use_dictionary=REPEATED)
             self._sink = sink
         self._writer.write_batch(batch)
         self._in_file += batch.num_rows
@@ -315,8 +274,8 @@ def land_slices(spark: SparkSession, lander: SliceLander, slices: list[Slice]) -
     )
 
     def land(arrived: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in arrived:
-            for text in batch["slice"].to_pylist():
+        with quick_next_task():
+            for text in (text for batch in arrived for text in batch["slice"].to_pylist()):
                 yield pa.record_batch({"done": [lander.land(Slice.from_json(json.loads(text))).to_json()]})
 
     with named_errors():

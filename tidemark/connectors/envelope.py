@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import xxhash
 
 from tidemark.connectors.canonical import canonical_rows
 
+HASH_BYTES = 16
 ROWS_AT_ONCE = 16_384  # what a core's cache holds of their canonical bytes
 
 
@@ -20,9 +22,10 @@ def content_hash(batch: Any, fields: Iterable[str] | None = None) -> Any:
     """
     names = list(batch.schema.names if fields is None else dict.fromkeys(fields))
     digest = xxhash.xxh3_128_digest
-    hashes: list[bytes] = []
+    hashes = bytearray()
     for start in range(0, batch.num_rows, ROWS_AT_ONCE):
         part = batch.slice(start, ROWS_AT_ONCE)
         rows = canonical_rows([((name,), part.column(name)) for name in names], part.num_rows)
-        hashes += map(digest, rows.to_pylist())
-    return pa.array(hashes, pa.binary())
+        hashes += b"".join(map(digest, rows.to_pylist()))
+    starts = np.arange(0, len(hashes) + 1, HASH_BYTES, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(starts) - 1, [None, pa.py_buffer(starts), pa.py_buffer(bytes(hashes))])

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from spark_code.connectors.bronze import landing_field, merged, normal
-from spark_code.connectors.slices import Known
 from tidemark.connectors.bronze import is_set
 from tidemark.connectors.contract import Pace
+from tidemark.connectors.known import Known
 from tidemark.connectors.stream import StreamSpec
 
 pytestmark = pytest.mark.fast

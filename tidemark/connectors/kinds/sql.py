@@ -67,7 +67,8 @@ class SqlConnector(Connector):
         with self._dialect.held(stream.id):
             relation = self._relation(stream)
             count = self._count(relation, window)
-            size = max(min(self.page_size(stream), -(-count // parallel)), LEAST_ROWS)
+            # Somewhat less than a page, so that one question gets all of a slice.
+            size = max(min(self.page_size(stream) * 9 // 10, -(-count // parallel)), LEAST_ROWS)
             cuts = self._cuts(relation, window, size) if count > size else []
             nullable = stream.null_cursor != "exclude" and self._lacks_cursors(relation)
         bounds = [None if window.lower is None else str(window.lower), *(str(cut) for cut in cuts)]
@@ -89,8 +90,9 @@ class SqlConnector(Connector):
             order += [key for key in relation.key if key.name not in named]
             yield from self._pages(relation, columns, f"{where} AND {relation.with_key()}", order, page_size)
             # Comparing with NULL finds nothing, so records that lack a part of their key are asked for apart.
-            lacking = self._query(stream, relation.select(columns, f"{where} AND NOT ({relation.with_key()})"))
-            yield from batches(lacking, relation.schema, stream, page_size)
+            if any(key.nullable for key in relation.key):
+                lacking = self._query(stream, relation.select(columns, f"{where} AND NOT ({relation.with_key()})"))
+                yield from batches(lacking, relation.schema, stream, page_size)
 
     def keys(self, stream: StreamSpec, page_size: int) -> Iterator[pa.RecordBatch]:
         """Records that lack a part of their key are not listed: nothing of theirs ever landed."""
@@ -164,10 +166,8 @@ def first_type(stream: StreamSpec) -> str:
 
 def batches(rows: pa.Table, schema: pa.Schema, stream: StreamSpec, page_size: int) -> Iterator[pa.RecordBatch]:
     """Rows as batches of the discovered types, none larger than a page and none empty."""
-    for start in range(0, rows.num_rows, page_size):
-        page = rows.slice(start, page_size)
-        columns = [typed(page[field.name], field.type, stream) for field in schema]
-        yield pa.record_batch([column.combine_chunks() for column in columns], schema=schema)
+    columns = [typed(rows[field.name], field.type, stream) for field in schema]
+    yield from pa.table(columns, schema=schema).to_batches(max_chunksize=page_size)
 
 
 def typed(values: pa.ChunkedArray, type: pa.DataType, stream: StreamSpec) -> pa.ChunkedArray:

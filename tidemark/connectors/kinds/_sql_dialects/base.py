@@ -33,6 +33,8 @@ class Column:
     instant: bool = False
     # No two records have values that its own collation takes for equal.
     unique: bool = False
+    # It may lack a value. Only what the database forbids is known never to.
+    nullable: bool = True
 
 
 class Dialect(ABC):

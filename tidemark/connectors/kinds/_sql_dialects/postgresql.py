@@ -1,6 +1,7 @@
 """PostgreSQL: connectorx to Arrow for rows, psycopg for questions."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,7 +30,8 @@ POSTGRESQL_TYPES = {
 POSTGRESQL_COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), format_type(a.atttypid, NULL),
        CASE WHEN a.atttypid = 'numeric'::regtype AND a.atttypmod > 0 THEN ((a.atttypmod - 4) >> 16) & 65535 END,
-       CASE WHEN a.atttypid = 'numeric'::regtype AND a.atttypmod > 0 THEN (((a.atttypmod - 4) & 2047) # 1024) - 1024 END
+       CASE WHEN a.atttypid = 'numeric'::regtype AND a.atttypmod > 0 THEN (((a.atttypmod - 4) & 2047) # 1024) - 1024 END,
+       NOT a.attnotnull
 FROM pg_attribute AS a
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
 
@@ -70,7 +72,12 @@ class PostgresqlDialect(Dialect):
     def columns(self, source: str) -> list[Column]:
         return [self._column(*row) for row in self._ask(POSTGRESQL_COLUMNS, (self.name(source),))]
 
-    def _column(self, name: str, declared: str, plain: str, precision: int | None, scale: int | None) -> Column:
+    def _column(
+        self, name: str, declared: str, plain: str, precision: int | None, scale: int | None, nullable: bool
+    ) -> Column:
+        return replace(self._typed(name, declared, plain, precision, scale), nullable=nullable)
+
+    def _typed(self, name: str, declared: str, plain: str, precision: int | None, scale: int | None) -> Column:
         if plain in POSTGRESQL_TYPES:
             return Column(name, POSTGRESQL_TYPES[plain], declared)
         if plain in ("character", "character varying"):
@@ -78,8 +85,8 @@ class PostgresqlDialect(Dialect):
         if plain in ("timestamp without time zone", "timestamp with time zone"):
             return Column(name, INSTANT if plain.endswith("with time zone") else pa.timestamp("us"), declared)
         if precision is not None and scale is not None and precision <= 38 and 0 <= scale <= precision:
-            # The driver hands out numerics as decimal(38, 10) of 96 bits: what may not fit goes as text.
-            return Column(name, pa.decimal128(precision, scale), declared, as_text=scale > 10 or precision - scale > 18)
+            # As text, which the driver takes in a third less time and, unlike numerics, to the last of 38 digits.
+            return Column(name, pa.decimal128(precision, scale), declared, as_text=True)
         # Arrays, enums, JSON (whose text the driver would rewrite), times of day (which Spark has no type for), …
         return Column(name, pa.string(), declared, as_text=True)
 
