@@ -62,9 +62,10 @@ class BronzeTable:
         return self.lake.reader.catalog.load_table(self.name)
 
     def views(self, latest: str, changes: str, *, again: bool) -> None:
-        """Makes the views if they are not there, or were made by another version of this; or `again`."""
-        table, version = self.table, sha256((LATEST + CHANGES).encode()).hexdigest()
+        """Makes the views if they are not there, or have other fields or words than they should; or `again`."""
+        table = self.table
         assert table is not None, "prepared before"
+        version = sha256(f"{LATEST} {CHANGES} {table.metadata.current_schema_id}".encode()).hexdigest()
         if not again and table.properties.get(VIEWS) == version:
             return
         for name, query in ((latest, LATEST), (changes, CHANGES)):
