@@ -30,7 +30,7 @@ ui: setup  ## Dagster's web UI with all runs
 	@$(BIN)/python -m demo --ui
 
 test: setup check  ## Everything: checks, unit tests, Spark, servers, faults, browser
-	@$(BIN)/pytest -m "not fast" -q
+	@$(BIN)/pytest -m "not fast" -q -n 2 --dist loadfile
 
 check: setup  ## Format, lint, types, import direction, fast tests: under two minutes
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .

@@ -23,7 +23,7 @@ from tests.services.ports import free_port
 from tests.services.postgres import PostgresServer
 from tidemark.connectors.bronze import greatest_cursor
 from tidemark.connectors.contract import Slice, Window, fixed_window
-from tidemark.connectors.kinds import sql
+from tidemark.connectors.kinds import _sql_relation, sql
 from tidemark.connectors.kinds.sql import SqlConnector
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import ConfigError, SourceError, SourceRefused, SourceUnreachable
@@ -253,6 +253,29 @@ def test_slices_meet_each_other_at_values_and_hold_every_record_once(db: Databas
     assert [each.upper for each in slices[:-1]] == [each.lower for each in slices[1:]]
     assert (slices[0].lower, slices[-1].upper) == (str(window.lower), str(window.upper))
     assert ids(db, stream, window) == list(range(20))
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("source", ["orders", "seen"])
+def test_a_large_table_is_cut_by_a_sample_and_a_view_by_all_of_it(
+    shared_postgresql: Database, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = shared_postgresql
+    monkeypatch.setattr(_sql_relation, "SAMPLED_ROWS", 500)
+    db.execute(
+        "DROP SCHEMA public CASCADE",
+        "CREATE SCHEMA public",
+        "CREATE TABLE orders AS SELECT n AS id, timestamptz '2026-01-01' + n * interval '1 second' AS updated_at "
+        "FROM generate_series(0, 99999) AS n",
+        "CREATE VIEW seen AS SELECT * FROM orders",
+    )
+    stream, connector = spec(cursor="updated_at", source=source), reader(db)
+    window = window_after(db, stream, None)
+    slices = connector.slices(stream, window, 5)
+    read = [[n for page in connector.read(stream, each, 1000) for n in page["id"].to_pylist()] for each in slices]
+    assert [n for each in read for n in each] == list(range(100_000))
+    assert len(slices) in range(4, 8)
+    assert ({len(each) for each in read[1:-1]} == {20_000}) == (source == "seen")
 
 
 # --- names and values --------------------------------------------------------------------------------------------------

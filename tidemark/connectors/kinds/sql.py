@@ -68,7 +68,7 @@ class SqlConnector(Connector):
             relation = self._relation(stream)
             count = self._count(relation, window)
             # Somewhat less than a page, so that one question gets all of a slice.
-            size = max(min(self.page_size(stream) * 9 // 10, -(-count // parallel)), LEAST_ROWS)
+            size = max(min(self.page_size(stream) * 4 // 5, -(-count // parallel)), LEAST_ROWS)
             cuts = self._cuts(relation, window, size) if count > size else []
             nullable = stream.null_cursor != "exclude" and self._lacks_cursors(relation)
         bounds = [None if window.lower is None else str(window.lower), *(str(cut) for cut in cuts)]

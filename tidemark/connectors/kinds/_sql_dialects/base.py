@@ -67,6 +67,11 @@ class Dialect(ABC):
         expression = f"CAST({self.quoted(column.name)} AS {self.text_type})" if column.as_text else self.quoted(column.name)
         return f"{expression} AS {self.quoted(column.name)}"
 
+    def sample(self, source: str, share: float) -> str:
+        """What behind the name of a table makes a query see this share of its rows. Empty where that cannot be had."""
+        del source, share  # most look at every row to choose
+        return ""
+
     def ordered(self, column: Column) -> str:
         """How a column is compared and sorted."""
         return f"t.{self.quoted(column.name)}"
