@@ -274,7 +274,7 @@ def test_a_large_table_is_cut_by_a_sample_and_a_view_by_all_of_it(
     slices = connector.slices(stream, window, 5)
     read = [[n for page in connector.read(stream, each, 1000) for n in page["id"].to_pylist()] for each in slices]
     assert [n for each in read for n in each] == list(range(100_000))
-    assert len(slices) in range(4, 8)
+    assert len(slices) in range(3, 20)
     assert ({len(each) for each in read[1:-1]} == {20_000}) == (source == "seen")
 
 

@@ -11,7 +11,7 @@ from tidemark.connectors.kinds._sql_dialects import Column, Dialect
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import SourceError
 
-# Of so many records, every slice gets as many as it should, give or take a tenth.
+# Of so many records in a sample, every slice gets as many as it should, give or take a fifth.
 SAMPLED_ROWS = 5_000
 
 
