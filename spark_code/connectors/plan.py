@@ -26,7 +26,7 @@ from tidemark.store import ObjectStore
 EMITTED_AT = "tidemark.emitted-at"
 
 # Errors after which the source or the manifest is changed: what was read before is read anew.
-SETTLED = ("CursorInvalid", "SchemaRefused", "ChecksFailed", "ConfigError")
+SETTLED = ("CursorInvalid", "SchemaRefused", "ChecksFailed", "ConfigError", "TooManyDeleted")
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ class IngestRun(RunFrame):
         self._plan: IngestPlan | None = None
         self._staged: StagedLanding | None = None
         self._reason = ""
+        self._deletions_allowed = False
 
     # --- the frame of a run ------------------------------------------------------------------------------------------
 
@@ -105,8 +106,9 @@ class IngestRun(RunFrame):
 
     # --- the steps ---------------------------------------------------------------------------------------------------
 
-    def plan(self, *, full: bool = False) -> IngestPlan:
+    def plan(self, *, full: bool = False, allow_deletions: bool = False) -> IngestPlan:
         """The window and its slices, fixed before anything is read; or those of a run that was stopped half-way."""
+        self._deletions_allowed = allow_deletions
         subject = self.subject
         stream, state = subject.stream, subject.registry.get(subject.manifest.connector, subject.stream.id)
         if state is not None and not full and state.cursor_field != stream.cursor_field:
@@ -218,10 +220,12 @@ class IngestRun(RunFrame):
     def _compared(self, lander: SliceLander, number: int) -> SliceDone:
         """What a complete listing of the source lacks, as one more slice of deletions."""
         published = self.subject.platform.lake.reader.published(self.subject.place.table)
-        keys = gone_keys(self.subject, lander.envelope, published.snapshot_id if published else None)
+        gone = gone_keys(self.subject, lander.envelope, published.snapshot_id if published else None)
+        if not self._deletions_allowed:
+            gone.guard(self.subject)
         files = lander.files()
-        if keys.num_rows:
-            files.write(lander.envelope.gone(keys, first=first_of(number)))
+        if gone.keys.num_rows:
+            files.write(lander.envelope.gone(gone.keys, first=first_of(number)))
         return SliceDone(number, 0, files.rows, 0, 0, files.close(), ())
 
     def _stage(self, done: list[SliceDone]) -> StagedLanding:

@@ -80,6 +80,7 @@ def test_what_is_not_said_has_the_documented_default(load: Load) -> None:
         "full_refresh_fallback": False,
         "deletes": "none",
         "delete_flag": None,
+        "max_deleted_percent": 50,
         "on_type_change": "new_column",
     }
 
