@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from spark_code.connectors.bronze import record_schema
 from spark_code.connectors.deletions import gone_keys
 from spark_code.connectors.plan import EMITTED_AT, IngestPlan, load_plan, meaning, resumable_plan, save_plan
+from spark_code.connectors.quarantine import not_yet_held
 from spark_code.connectors.slices import LASTING, QUARANTINE, SliceDone, SliceLander, first_of, land_slices
 from spark_code.connectors.subject import StreamSubject
 from spark_code.run import RunFrame
@@ -25,7 +26,7 @@ from tidemark.connectors.verification import CheckResult, failed, verify_landing
 from tidemark.control import StreamState, actor
 from tidemark.errors import CursorBackwards, CursorInvalid, PartialRun, SourceError
 from tidemark.faults import fault_point
-from tidemark.lake import RUN_ID, plain_path
+from tidemark.lake import RUN_ID
 
 PARALLEL = 2
 # Seconds between attempts to plan.
@@ -39,6 +40,8 @@ class StagedLanding:
     base: int | None
     snapshot: int | None
     slices: tuple[SliceDone, ...]
+    # Whether the quarantine has something to publish too.
+    quarantines: bool = False
 
     @property
     def read(self) -> int:
@@ -232,21 +235,15 @@ class IngestRun(RunFrame):
         subject = self.subject
         published = subject.platform.lake.reader.published(subject.place.table)
         base = published.snapshot_id if published else None
-        rejected = self._rejected(done)
+        # A run that was stopped may have published some of them.
+        rejected = not_yet_held(subject, [path for each in done for path in each.quarantine])
         if rejected:
             subject.quarantine.stage(self.run_id, rejected, {RUN_ID: self.run_id})
         files = [path for each in done for path in each.files]
         plan = self._plan
         emitted = {EMITTED_AT: str(plan.emitted_at)} if plan else {}
         snapshot = subject.bronze.stage(self.run_id, files, {RUN_ID: self.run_id, **emitted}) if files else None
-        return StagedLanding(base, snapshot, tuple(done))
-
-    def _rejected(self, done: list[SliceDone]) -> list[str]:
-        """Files for the quarantine that are not there yet; a run that was stopped may have published some."""
-        reader, table = self.subject.platform.lake.reader, self.subject.place.quarantine
-        published = reader.published(table)
-        known = set(reader.files(table, published.snapshot_id).data) if published else set()
-        return [path for each in done for path in each.quarantine if plain_path(path) not in known]
+        return StagedLanding(base, snapshot, tuple(done), bool(rejected))
 
     def verify(self) -> list[CheckResult]:
         """What a landing must satisfy before it is published."""
@@ -273,7 +270,7 @@ class IngestRun(RunFrame):
                 raise self._error
         self._confirm()
         with self.step("publish"):
-            if self._rejected(list(staged.slices)):
+            if staged.quarantines:
                 subject.platform.lake.publish(subject.place.quarantine, self.run_id)
             if staged.snapshot is not None:
                 subject.platform.lake.publish(subject.place.table, self.run_id)
