@@ -178,5 +178,9 @@ class TooManyRemoved(StateError):
     """A run would remove more tables than the guard allows."""
 
 
+class TooManyDeleted(StateError):
+    """A complete listing of a source lacks more of what is live than the guard allows."""
+
+
 class PartialRun(StateError):
     """An asset was asked for without what it needs from the same run."""

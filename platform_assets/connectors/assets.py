@@ -39,6 +39,7 @@ class IngestOptions(Config):
     """How to run this time."""
 
     full: bool = Field(default=False, description="Read everything, whatever the state says.")
+    allow_deletions: bool = Field(default=False, description="Delete even if more records went than the guard allows.")
 
 
 def landed_key(connector: str, stream: str) -> AssetKey:
@@ -65,7 +66,7 @@ def stream_assets(config: configuration.Config, manifest: Manifest, stream: Stre
     ) -> MaterializeResult[None]:
         run = connectors.run(context, manifest.connector, stream.id)
         with run.step("plan"):
-            plan = run.plan(full=config.full)
+            plan = run.plan(full=config.full, allow_deletions=config.allow_deletions)
         with run.step("land"):
             staged = run.land(plan)
         return MaterializeResult(

@@ -95,7 +95,7 @@ def what_waits(subject: StreamSubject) -> str | None:
     if state is None or not isinstance(connector, CheckpointConnector):
         return due
     with connector:
-        return due if connector.pending(subject.stream, state.last_cursor, parallel=1) else None
+        return due if connector.has_news(subject.stream, state.last_cursor) else None
 
 
 def upkeep(config: Config, manifest: Manifest) -> JobDefinition:

@@ -37,6 +37,9 @@ def register(app: typer.Typer) -> None:
 def ingest(
     name: Annotated[str, typer.Argument(metavar="TENANT/CONNECTOR[/STREAM]", help="A connector, or one of its streams.")],
     full: Annotated[bool, typer.Option("--full", help="Read everything, whatever the state says.")] = False,
+    allow_deletions: Annotated[
+        bool, typer.Option("--allow-deletions", help="Delete even if more records went than the guard allows.")
+    ] = False,
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
@@ -54,7 +57,9 @@ def ingest(
     with open_instance(loaded) as instance:
         done = one_by_one(
             [stream.id for stream in streams],
-            lambda stream: shown(stream, launch(instance, tenant, connector, stream, full=full)),
+            lambda stream: shown(
+                stream, launch(instance, tenant, connector, stream, full=full, allow_deletions=allow_deletions)
+            ),
         )
     if as_json:
         print_json(done.results[0] if rest else done.results)

@@ -12,7 +12,9 @@ from tidemark.connectors.place import SYSTEM
 from tidemark.control import RunRecord
 
 
-def launch(instance: DagsterInstance, tenant: str, connector: str, stream: str, *, full: bool) -> RunRecord:
+def launch(
+    instance: DagsterInstance, tenant: str, connector: str, stream: str, *, full: bool, allow_deletions: bool = False
+) -> RunRecord:
     """Runs one stream to its end in this process and returns its row of the ledger."""
     subject = ConnectorsResource(platform=PlatformResource()).subject(tenant, connector, stream)
     dagster_run = str(uuid4())
@@ -24,5 +26,5 @@ def launch(instance: DagsterInstance, tenant: str, connector: str, stream: str, 
         run_id=dagster_run,
         partition_key=tenant,
         asset_selection=[landed, bronze_key(connector, stream)],
-        run_config={"ops": {"__".join(landed.path): {"config": {"full": full}}}},
+        run_config={"ops": {"__".join(landed.path): {"config": {"full": full, "allow_deletions": allow_deletions}}}},
     )

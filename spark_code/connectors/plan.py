@@ -26,7 +26,7 @@ from tidemark.store import ObjectStore
 EMITTED_AT = "tidemark.emitted-at"
 
 # Errors after which the source or the manifest is changed: what was read before is read anew.
-SETTLED = ("CursorInvalid", "SchemaRefused", "ChecksFailed", "ConfigError")
+SETTLED = ("CursorInvalid", "SchemaRefused", "ChecksFailed", "ConfigError", "TooManyDeleted")
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ class IngestPlan:
         stream = subject.stream
         last = f"SELECT content_hash FROM {rows} QUALIFY emitted_at = max(emitted_at) OVER (PARTITION BY key_hash)"
         if isinstance(subject.connector, CheckpointConnector):
-            reachable = subject.connector.reachable(stream, self.committed, full=self.full)
-            return f"SELECT content_hash FROM {rows} WHERE {reachable}"
+            again = subject.connector.reachable(stream, self.committed, full=self.full, slices=self.slices, rows=rows)
+            return f"SELECT content_hash FROM {rows} WHERE {again}"
         if stream.cursor is None or self.full:
             return last
         again = self._reachable(subject) + (" OR cursor IS NULL" if stream.null_cursor == "include" else "")

@@ -1,8 +1,5 @@
 """One run of one stream: window → slices → land → verify → publish, and the state last."""
 
-import random
-import time
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -12,24 +9,22 @@ import pyarrow.parquet as pq
 
 from spark_code.connectors.bronze import record_schema
 from spark_code.connectors.deletions import gone_keys
+from spark_code.connectors.moving import acknowledge, move_state
 from spark_code.connectors.plan import EMITTED_AT, IngestPlan, load_plan, meaning, resumable_plan, save_plan
-from spark_code.connectors.slices import LASTING, QUARANTINE, SliceDone, SliceLander, first_of, land_slices
+from spark_code.connectors.planning import planned
+from spark_code.connectors.quarantine import not_yet_held
+from spark_code.connectors.slices import QUARANTINE, SliceDone, SliceLander, first_of, land_slices
 from spark_code.connectors.subject import StreamSubject
 from spark_code.run import RunFrame
 from tidemark.connectors import lateness
 from tidemark.connectors.bronze import Envelope
-from tidemark.connectors.contract import CheckpointConnector, InputState, OutputState, Window, fixed_window
+from tidemark.connectors.contract import CheckpointConnector, OutputState
 from tidemark.connectors.fitting import declared_schema
 from tidemark.connectors.place import SYSTEM
 from tidemark.connectors.verification import CheckResult, failed, verify_landing
-from tidemark.control import StreamState, actor
-from tidemark.errors import CursorBackwards, CursorInvalid, PartialRun, SourceError
+from tidemark.errors import CursorInvalid, PartialRun
 from tidemark.faults import fault_point
-from tidemark.lake import RUN_ID, plain_path
-
-PARALLEL = 2
-# Seconds between attempts to plan.
-PAUSES = (0.5, 2)
+from tidemark.lake import RUN_ID
 
 
 @dataclass(frozen=True)
@@ -39,6 +34,8 @@ class StagedLanding:
     base: int | None
     snapshot: int | None
     slices: tuple[SliceDone, ...]
+    # Whether the quarantine has something to publish too.
+    quarantines: bool = False
 
     @property
     def read(self) -> int:
@@ -57,7 +54,7 @@ class IngestRun(RunFrame):
         self.subject = subject
         self._plan: IngestPlan | None = None
         self._staged: StagedLanding | None = None
-        self._reason = ""
+        self._deletions_allowed = False
 
     # --- the frame of a run ------------------------------------------------------------------------------------------
 
@@ -89,7 +86,7 @@ class IngestRun(RunFrame):
         if plan is None or published is None or not same_state or plan.spec != meaning(subject):
             return
         files = [path for done in plan.finished(subject.platform.store).values() for path in done.files]
-        self._move_state(plan, published.snapshot_id, files, f"finished for run {run_id}")
+        move_state(subject, self.run_id, plan, published.snapshot_id, files, f"finished for run {run_id}")
 
     def end(self) -> None:
         """Gives the lease back. Finished slices of a run that failed are kept for the next one."""
@@ -105,8 +102,9 @@ class IngestRun(RunFrame):
 
     # --- the steps ---------------------------------------------------------------------------------------------------
 
-    def plan(self, *, full: bool = False) -> IngestPlan:
+    def plan(self, *, full: bool = False, allow_deletions: bool = False) -> IngestPlan:
         """The window and its slices, fixed before anything is read; or those of a run that was stopped half-way."""
+        self._deletions_allowed = allow_deletions
         subject = self.subject
         stream, state = subject.stream, subject.registry.get(subject.manifest.connector, subject.stream.id)
         if state is not None and not full and state.cursor_field != stream.cursor_field:
@@ -115,49 +113,24 @@ class IngestRun(RunFrame):
                 "that back, or `tidemark stream reset` and read everything."
             )
         # Again: the last run may have been stopped before it could.
-        self._acknowledge(state.last_cursor if state else None)
+        acknowledge(subject, state.last_cursor if state else None)
         resumed = None if full else resumable_plan(subject, state.version if state else None)
-        plan = resumed.taken_over(self.run_id) if resumed else self._patiently(state, full=full or state is None)
+        if resumed:
+            plan, reason = resumed.taken_over(self.run_id), "resumed"
+        else:
+            plan = planned(subject, self.run_id, state, full=full or state is None)
+            backwards = "cursor backwards" if plan.full else "state found"
+            reason = "asked for" if full else "no state" if state is None else backwards
         save_plan(subject, plan)
         subject.platform.control.runs.update(
             self.run_id,
             mode="full" if plan.full else "incremental",
-            reason="resumed"
-            if resumed
-            else self._reason or ("asked for" if full else "no state" if state is None else "state found"),
+            reason=reason,
             detail={"slices": len(plan.slices)},
         )
         fault_point("ingest.after_plan")
         self._plan = plan
         return plan
-
-    def _patiently(self, state: StreamState | None, *, full: bool) -> IngestPlan:
-        """A new plan. A source that stumbles is asked again, as it is when slices are read."""
-        for pause in PAUSES:
-            try:
-                return self._new_plan(state, full=full)
-            except LASTING:
-                raise
-            except SourceError:
-                time.sleep(pause * random.uniform(0.5, 1))
-        return self._new_plan(state, full=full)
-
-    def _new_plan(self, state: StreamState | None, *, full: bool) -> IngestPlan:
-        subject, stream, connector = self.subject, self.subject.stream, self.subject.connector
-        value = None if full or state is None else state.last_cursor
-        given = InputState(stream.id, stream.cursor_field or "", value)
-        if isinstance(connector, CheckpointConnector):
-            slices = connector.pending(stream, given.cursor_value, PARALLEL)
-            fields = connector.fields(stream, slices)
-            return IngestPlan.made(subject, self.run_id, state, Window(), slices, fields, full=full)
-        committed = None if given.cursor_value is None else stream.parse_cursor(given.cursor_value)
-        now = connector.now(stream)
-        window = fixed_window(stream, committed, now)
-        if self._backwards(window, committed, now):
-            self._reason = "cursor backwards"
-            full, window = True, fixed_window(stream, None, now)
-        slices = connector.slices(stream, window, PARALLEL)
-        return IngestPlan.made(subject, self.run_id, state, window, slices, connector.discover(stream), full=full)
 
     def land(self, plan: IngestPlan) -> StagedLanding:
         """Reads what is missing of the slices and stages their files on the run's branch."""
@@ -218,31 +191,27 @@ class IngestRun(RunFrame):
     def _compared(self, lander: SliceLander, number: int) -> SliceDone:
         """What a complete listing of the source lacks, as one more slice of deletions."""
         published = self.subject.platform.lake.reader.published(self.subject.place.table)
-        keys = gone_keys(self.subject, lander.envelope, published.snapshot_id if published else None)
+        gone = gone_keys(self.subject, lander.envelope, published.snapshot_id if published else None)
+        if not self._deletions_allowed:
+            gone.guard(self.subject)
         files = lander.files()
-        if keys.num_rows:
-            files.write(lander.envelope.gone(keys, first=first_of(number)))
+        if gone.keys.num_rows:
+            files.write(lander.envelope.gone(gone.keys, first=first_of(number)))
         return SliceDone(number, 0, files.rows, 0, 0, files.close(), ())
 
     def _stage(self, done: list[SliceDone]) -> StagedLanding:
         subject = self.subject
         published = subject.platform.lake.reader.published(subject.place.table)
         base = published.snapshot_id if published else None
-        rejected = self._rejected(done)
+        # A run that was stopped may have published some of them.
+        rejected = not_yet_held(subject, [path for each in done for path in each.quarantine])
         if rejected:
             subject.quarantine.stage(self.run_id, rejected, {RUN_ID: self.run_id})
         files = [path for each in done for path in each.files]
         plan = self._plan
         emitted = {EMITTED_AT: str(plan.emitted_at)} if plan else {}
         snapshot = subject.bronze.stage(self.run_id, files, {RUN_ID: self.run_id, **emitted}) if files else None
-        return StagedLanding(base, snapshot, tuple(done))
-
-    def _rejected(self, done: list[SliceDone]) -> list[str]:
-        """Files for the quarantine that are not there yet; a run that was stopped may have published some."""
-        reader, table = self.subject.platform.lake.reader, self.subject.place.quarantine
-        published = reader.published(table)
-        known = set(reader.files(table, published.snapshot_id).data) if published else set()
-        return [path for each in done for path in each.quarantine if plain_path(path) not in known]
+        return StagedLanding(base, snapshot, tuple(done), bool(rejected))
 
     def verify(self) -> list[CheckResult]:
         """What a landing must satisfy before it is published."""
@@ -269,7 +238,7 @@ class IngestRun(RunFrame):
                 raise self._error
         self._confirm()
         with self.step("publish"):
-            if self._rejected(list(staged.slices)):
+            if staged.quarantines:
                 subject.platform.lake.publish(subject.place.quarantine, self.run_id)
             if staged.snapshot is not None:
                 subject.platform.lake.publish(subject.place.table, self.run_id)
@@ -277,7 +246,7 @@ class IngestRun(RunFrame):
         with self.step("state"):
             files = [path for each in staged.slices for path in each.files]
             reason = "full run" if plan.full else "incremental run"
-            value = self._move_state(plan, staged.snapshot, files, reason)
+            value = move_state(subject, self.run_id, plan, staged.snapshot, files, reason)
         fault_point("ingest.after_state")
         detail = {**self.told(), "seconds": self.seconds}
         status = "unchanged" if staged.snapshot is None else "published"
@@ -285,17 +254,11 @@ class IngestRun(RunFrame):
             self.run_id, status, base_snapshot=staged.base, snapshot=staged.snapshot or staged.base, detail=detail
         )
         fault_point("ingest.after_finish")
-        self._acknowledge(value)
+        acknowledge(subject, value)
         self._tidy()
         if value is None or subject.stream.cursor_field is None:
             return None
         return OutputState(subject.stream.id, subject.stream.cursor_field, value, staged.landed)
-
-    def _acknowledge(self, value: str | None) -> None:
-        """Tells the source how far it was read. If it cannot hear that now, the next run tells it again."""
-        if value is not None and isinstance(self.subject.connector, CheckpointConnector):
-            with suppress(SourceError):
-                self.subject.connector.acknowledge(self.subject.stream, value)
 
     def told(self) -> dict[str, Any]:
         """The landing in numbers; no value of state among them."""
@@ -317,67 +280,7 @@ class IngestRun(RunFrame):
             )
         return self._plan, self._staged
 
-    def _move_state(self, plan: IngestPlan, snapshot: int | None, files: list[str], reason: str) -> str | None:
-        """Moves the state to where the run got. Returns where it is."""
-        subject, stream = self.subject, self.subject.stream
-        if stream.cursor_field is None:
-            return None
-        before = subject.registry.get(subject.manifest.connector, stream.id)
-        value = self._next_value(plan, snapshot, files, before.last_cursor if before else None)
-        if value is not None and (before is None or value != before.last_cursor):
-            subject.registry.commit(
-                subject.manifest.connector,
-                stream.id,
-                expected_version=plan.state_version,
-                cursor_field=stream.cursor_field,
-                last_cursor=value,
-                run_id=self.run_id,
-                actor=actor(),
-                reason=reason,
-            )
-        return value
-
-    def _next_value(self, plan: IngestPlan, snapshot: int | None, files: list[str], before: str | None) -> str | None:
-        """The greatest cursor that landed, or the connector's own checkpoint.
-
-        A cursor goes back only with a source that went back, when all of that was read: ahead of its source it would
-        skip what comes next.
-        """
-        subject, stream, connector = self.subject, self.subject.stream, self.subject.connector
-        if isinstance(connector, CheckpointConnector):
-            return connector.advanced(stream, None if plan.full else before, plan.slices)
-        known = None if before is None else stream.parse_cursor(before)
-        landed = plan.greatest_landed(subject, snapshot, files)
-        if landed is None and self._was_moved_back():
-            # All that was read had landed before: the state goes on to where that ends, or it would be read for ever.
-            landed = plan.greatest_before(subject)
-        value = max((each for each in (known, landed) if each is not None), default=None)
-        upper = plan.window(stream).upper
-        if plan.full and known is not None and upper is not None and upper < known:
-            value = upper
-        return None if value is None else before if value == known else str(value)
-
-    def _was_moved_back(self) -> bool:
-        """Whether a person moved the state, or took it away, since the last run did."""
-        moves = self.subject.registry.history(self.subject.manifest.connector, self.subject.stream.id)
-        return not moves or moves[0].kind != "commit"
-
     # --- parts of steps ----------------------------------------------------------------------------------------------
-
-    def _backwards(self, window: Window, committed: Any, now: Any) -> bool:
-        """A source whose present lies before what was committed runs backwards: it was restored, or its clock was set.
-
-        That is an error, unless the manifest says that everything is read then.
-        """
-        if not (window.empty and committed is not None and now is not None and now < committed):
-            return False
-        if self.subject.stream.full_refresh_fallback:
-            return True
-        raise CursorBackwards(
-            f"{self.subject.name}: the source's own present is earlier than the committed cursor, by more than the safety "
-            "window. Was the source restored, or its clock set back? Nothing was read. Mend the clock, or read "
-            "everything with `tidemark ingest --full`; `full_refresh_fallback: true` does so by itself."
-        )
 
     def _known(self, plan: IngestPlan) -> str | None:
         """Hashes of what landed before and could be read again, as an object that tasks read."""

@@ -47,12 +47,12 @@ class Stream:
 
     # --- verbs -------------------------------------------------------------------------------------------------------
 
-    def run(self, *, full: bool = False) -> OutputState | None:
+    def run(self, *, full: bool = False, allow_deletions: bool = False) -> OutputState | None:
         run = IngestRun(self.subject, str(uuid4()))
         run.begin()
         try:
             with run.step("plan"):
-                plan = run.plan(full=full)
+                plan = run.plan(full=full, allow_deletions=allow_deletions)
             with run.step("land"):
                 run.land(plan)
             with run.step("checks"):

@@ -273,3 +273,31 @@ def test_what_cannot_be_obeyed_is_refused_by_name(orders: Orders, tmp_path: Path
         stream.describe("sql", {"url": orders.url}, **words, cursor="updated_at", cursor_zone="Europe/Berlin")
         with pytest.raises(ConfigError, match="SQLite knows no time zones"):
             stream.run()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_times_without_a_zone_are_refused_before_anything_is_published_until_the_manifest_says_whose_they_are(
+    tmp_path: Path, spark: SparkForTests, kind: str
+) -> None:
+    path = tmp_path / f"shop.{kind}"
+    create, put = (
+        "CREATE TABLE orders (id INTEGER, changed TIMESTAMP)",
+        "INSERT INTO orders VALUES (1, '2026-01-01 10:00:00')",
+    )
+    if kind == "sqlite":
+        with sqlite3.connect(path) as connection:
+            connection.execute(create)
+            connection.execute(put)
+        connection.close()
+    else:
+        with duckdb.connect(str(path)) as db:
+            db.execute(create)
+            db.execute(put)
+    settings, words = {"url": f"{kind}:///{path}"}, {"source": "orders", "key": ["id"], "cursor": "changed"}
+    stream = Stream.make(tmp_path / "lake", spark, "sql", settings, **words)
+    with pytest.raises(CursorInvalid, match="has neither an offset nor a declared zone"):
+        stream.run()
+    assert stream.snapshot() is None
+    stream.describe("sql", settings, cursor_zone="UTC", **words)
+    stream.run()
+    assert [record["id"] for record in stream.latest()] == [1]

@@ -14,7 +14,7 @@ from tests.catalog.harness import SparkForTests
 from tests.connectors.growing import Dying, Growing
 from tests.connectors.harness import Stream
 from tidemark.connectors.lateness import NAMES
-from tidemark.errors import ConfigError, SchemaRefused, TaskLost
+from tidemark.errors import ConfigError, SchemaRefused, TaskLost, TooManyDeleted
 
 
 class Table:
@@ -73,6 +73,44 @@ def test_a_stream_without_a_cursor_finds_what_is_gone_on_every_run(tmp_path: Pat
     table.write("DELETE FROM orders WHERE id = 1")
     table.stream.run()
     assert table.stream.latest() == [{"id": 2, "item": "ink"}]
+
+
+def test_a_listing_that_lacks_most_records_deletes_nothing_until_it_is_allowed(tmp_path: Path, spark: SparkForTests) -> None:
+    table = Table(tmp_path, spark, "id INTEGER, item TEXT", deletes="compare")
+    table.write("INSERT INTO orders VALUES " + ", ".join(f"({id}, 'pen')" for id in range(1, 31)))
+    stream = table.stream
+    stream.run()
+    table.write("DELETE FROM orders WHERE id > 15")
+    stream.run()
+    assert len(stream.latest()) == 15, "a half is not most of them"
+    table.write("DELETE FROM orders WHERE id > 4")
+    with pytest.raises(TooManyDeleted, match=r"would delete 11 of 15 \(limit 50 %.*ingest t1/shop/shop.orders --allow-del"):
+        stream.run()
+    assert len(stream.latest()) == 15
+    assert stream.last_run.status == "failed"
+    stream.run(allow_deletions=True)
+    assert [record["id"] for record in stream.latest()] == [1, 2, 3, 4]
+    table.write("DELETE FROM orders WHERE id > 1")
+    stream.run()
+    assert [record["id"] for record in stream.latest()] == [1], "so few may go whatever their share"
+
+
+def test_a_source_that_answers_with_nothing_deletes_nothing_however_few_there_were(
+    tmp_path: Path, spark: SparkForTests
+) -> None:
+    words: dict[str, Any] = {"cursor": "at", "deletes": "compare"}
+    table = Table(tmp_path, spark, "id INTEGER, at DATETIME", **words)
+    table.write("INSERT INTO orders VALUES (1, '2026-01-01T10:00:00Z'), (2, '2026-01-01T10:00:00Z')")
+    stream = table.stream
+    stream.run()
+    table.write("DELETE FROM orders")
+    with pytest.raises(TooManyDeleted, match=r"listed 0 records.*would delete 2 of 2.* --full --allow-deletions"):
+        stream.run(full=True)
+    stream.run()
+    assert len(stream.latest()) == 2, "runs that compare nothing go on"
+    stream.describe("sql", {"url": f"sqlite:///{table.path}"}, source="orders", key=["id"], max_deleted_percent=100, **words)
+    stream.run(full=True)
+    assert stream.latest() == []
 
 
 def test_a_way_to_find_deletions_that_the_kind_does_not_have_is_refused(tmp_path: Path, spark: SparkForTests) -> None:

@@ -56,6 +56,9 @@ class World(ABC):
     def change(self) -> None:
         """Some random changes."""
 
+    def was_read(self) -> None:  # noqa: B027 - few worlds need to know
+        """A run has come to its end."""
+
     def version(self, id: int) -> int:
         """A new version of a record, unlike all others."""
         self._next += 1
@@ -109,20 +112,37 @@ class FilesWorld(World):
 
     def __init__(self, chance: random.Random, folder: Path) -> None:
         super().__init__(chance)
-        self.folder = folder / "in"
+        self.folder, self.away = folder / "in", folder / "away"
         self.folder.mkdir()
+        self.away.mkdir()
+        self._unread: set[str] = set()
 
     @property
     def settings(self) -> Record:
-        return {"path": str(self.folder)}
+        return {"path": str(self.folder), "look_back": "PT0S"}
 
     def change(self) -> None:
+        """New and replaced files, of any of the last ten days; some are away for a while."""
+        for path in sorted(self.away.iterdir()):
+            if self.chance.random() < 0.5:
+                path.rename(self.folder / path.name)
+        for path in sorted(self.folder.iterdir()):
+            if path.name not in self._unread and self.chance.random() < 0.2:
+                path.rename(self.away / path.name)
         for _ in range(self.chance.randint(1, 3)):
             number = self.chance.randint(1, 8)
             lines = [f"{id},{self.version(id)}" for id in range(number * 10, number * 10 + 5)]
             path = self.folder / f"{number}.csv"
-            path.with_suffix(".part").write_text("\n".join(["id,value", *lines]) + "\n")
-            path.with_suffix(".part").rename(self.folder / f"{number}.csv")
+            (self.away / path.name).unlink(missing_ok=True)
+            new = self.away.with_name("new")
+            new.write_text("\n".join(["id,value", *lines]) + "\n")
+            day = self.chance.randint(1, 10) * 86_400 * 10**9
+            os.utime(new, ns=(day, day + self._next))
+            new.rename(path)
+            self._unread.add(path.name)
+
+    def was_read(self) -> None:
+        self._unread.clear()
 
 
 class ODataWorld(World):
@@ -254,6 +274,7 @@ def played(world: World, folder: Path, spark: SparkForTests) -> None:
         if stream.last_run.reason == "resumed":  # it ended where the run that was killed would have
             stream.run(full=full)
         could_be_seen |= set(world.rows.items())
+        world.was_read()
         latest = {record["id"]: record[world.value] for record in stream.latest()}
         there = {id: value for id, value in latest.items() if id in world.rows}
         assert there == world.rows, f"round {number}, seed {SEED}"

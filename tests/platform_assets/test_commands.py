@@ -137,7 +137,7 @@ def test_streams_at_the_shell(shell: Shell) -> None:
         "CREATE TABLE orders (id INTEGER PRIMARY KEY, changed DATETIME)",
         "INSERT INTO orders VALUES (1, '2026-01-01T10:00:00Z'), (2, '2026-01-02T10:00:00Z')",
     )
-    orders = {"id": "shop.orders", "key": ["id"], "cursor": "changed"}
+    orders = {"id": "shop.orders", "key": ["id"], "cursor": "changed", "deletes": "compare"}
     manifest = {"connector": "shop", "kind": "sql", "settings": {"url": source.url}, "streams": [orders]}
     (shell.folder / "shop.connector.yaml").write_text(yaml.safe_dump(manifest))
     shell.write(connectors=["*.connector.yaml"], tenants=["t1", "t2"])
@@ -155,6 +155,9 @@ def test_streams_at_the_shell(shell: Shell) -> None:
     shell("stream", "rewind", name, "--version", "1", "--reason", "restored")
     third = shell.json("ingest", name)
     assert (third["landed"], third["duplicates"]) == (0, 2)
+    source.execute("DELETE FROM orders")
+    assert "would delete 3 of 3" in shell("ingest", name, "--full", code=1)
+    assert shell.json("ingest", name, "--full", "--allow-deletions")["landed"] == 3
     shell("stream", "reset", name, "--reason", "start again")
     moves = [move["kind"] for move in shell.json("stream", "history", name)]
     # The run after the rewind found nothing new, and went back to where the rewind had come from.

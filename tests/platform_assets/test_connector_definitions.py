@@ -12,6 +12,7 @@ from platform_assets.connectors.definitions import ingest_definitions
 from resources.connectors import ConnectorsResource
 from resources.platform import PlatformResource
 from tidemark.config import load_config
+from tidemark.connectors.kinds.files import FilesConnector
 from tidemark.connectors.verification import CHECKS
 from tidemark.errors import ConfigError, UsageError
 
@@ -99,6 +100,7 @@ def test_a_sensor_asks_for_a_run_once_when_files_arrive(manifests: Path, monkeyp
             told = list(arrivals(context))  # type: ignore[call-overload]
             return [(each.partition_key, each.run_key) for each in told if isinstance(each, RunRequest)]
 
+    monkeypatch.setattr(FilesConnector, "pending", lambda *_, **__: pytest.fail("a tick of a sensor read files"))
     assert [tenant for tenant, _ in asked()] == ["t1", "t2"]  # nothing was ever read
     for tenant in ("t1", "t2"):
         subject = connectors.subject(tenant, "drops", "d")

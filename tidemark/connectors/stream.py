@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from tidemark.config.values import Count, Section, Switch, Text, TextList
+from tidemark.config.values import Count, Percent, Section, Switch, Text, TextList
 from tidemark.connectors import timestamps
 from tidemark.connectors.cursors import Cursor, CursorType, Fields, Types, field_text
 from tidemark.connectors.durations import ZERO, Duration
@@ -77,6 +77,8 @@ class StreamSpec(ManifestSection):
     """How deletions are found: not at all, by comparing keys, by a field that marks them, or in the source's log."""
     delete_flag: Text | None = None
     """The field that marks deleted records, with deletes flag."""
+    max_deleted_percent: Percent = 50
+    """With deletes compare: a run that would delete more of what is live (and more than ten) stops until it is allowed."""
     on_type_change: Literal["new_column", "reject"] = "new_column"
     """What becomes of a field whose type changes: its new values get a column of their own, or the run fails."""
 
@@ -195,6 +197,13 @@ class StreamSpec(ManifestSection):
         if flag is not None and info.data.get("deletes", "flag") != "flag":
             raise ValueError("is only for deletes: flag. Leave it out, or set that.")
         return flag
+
+    @field_validator("max_deleted_percent")
+    @classmethod
+    def _guard_is_of_comparisons(cls, percent: int, info: ValidationInfo) -> int:
+        if info.data.get("deletes", "compare") != "compare":
+            raise ValueError("is only for deletes: compare. Leave it out, or set that.")
+        return percent
 
     @model_validator(mode="after")
     def _nothing_is_missing(self) -> Self:

@@ -500,6 +500,37 @@ def test_changes_of_other_tables_are_none_of_the_stream(shop: Shop) -> None:
 
 
 @pytest.mark.service
+def test_whether_there_is_news_is_told_without_any_change_coming_over_the_line(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.run("CREATE TABLE notes (id int PRIMARY KEY)", "CREATE PUBLICATION everything FOR ALL TABLES")
+    shop.settings = {"publication": "everything"}
+    shop.next()
+    monkeypatch.setattr(cdc_kind, "outlined", lambda *_: pytest.fail("the log was read"))
+
+    def news() -> bool:
+        assert shop.checkpoint is not None
+        return shop.connector().has_news(shop.stream, shop.checkpoint)
+
+    assert not news()
+    shop.run("INSERT INTO notes VALUES (1)", "TRUNCATE notes")
+    assert not news()
+    with monkeypatch.context() as long:
+        long.setattr(cdc_kind, "IDLE_BYTES", 1)
+        assert news(), "a run moves the slot on"
+    shop.run("TRUNCATE notes, orders")
+    assert news()
+    monkeypatch.undo()
+    shop.next()
+    assert not news()
+    shop.run("INSERT INTO orders VALUES (1, 'pen')")
+    assert news()
+    drop_slots(shop.url)
+    with pytest.raises(PositionLost):
+        news()
+
+
+@pytest.mark.service
 def test_a_log_that_grew_without_the_table_is_let_go(following: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     following.run("CREATE TABLE notes AS SELECT generate_series(1, 1000)")
     assert following.pending() == []

@@ -80,6 +80,7 @@ def test_what_is_not_said_has_the_documented_default(load: Load) -> None:
         "full_refresh_fallback": False,
         "deletes": "none",
         "delete_flag": None,
+        "max_deleted_percent": 50,
         "on_type_change": "new_column",
     }
 
@@ -131,6 +132,7 @@ def test_a_stream_that_is_not_there_gets_the_nearest_match(load: Load) -> None:
         ("cursor_type: timestmp", "streams[0].cursor_type: must be one of timestamp, integer, decimal, text, or a list"),
         ("cursor_type: [timestamp, text]", "streams[0].cursor_type: a list of types needs a list of as many fields"),
         ("cursor_zone: Europe/Berln", "streams[0].cursor_zone: there is no such time zone."),
+        ("max_deleted_percent: 20", "streams[0].max_deleted_percent: is only for deletes: compare."),
         ("cursor_zone: ../etc", "streams[0].cursor_zone: there is no such time zone."),
         ("safety_window: 5m", "streams[0].safety_window: is not an ISO 8601 duration. Allowed: "),
         ("safety_window: P1M", "streams[0].safety_window: months and years have no fixed length."),

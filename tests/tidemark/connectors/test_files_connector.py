@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidemark.connectors.contract import REJECTED
+from tidemark.connectors.kinds import _files_seen
+from tidemark.connectors.kinds._files_seen import File
 from tidemark.connectors.kinds.files import FilesConnector
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import ConfigError, SourceError, SourceUnreachable
@@ -71,7 +73,9 @@ def test_a_file_that_was_only_touched_is_not_read_again(folder: Path, stream: St
     path = put(folder, "a.csv", b"id,item\n1,pen\n", 1000)
     checkpoint = files.advanced(stream, None, files.pending(stream, None, 2))
     os.utime(path, (3000, 3000))
+    assert files.has_news(stream, checkpoint)
     assert files.pending(stream, checkpoint, 2) == []
+    assert not files.has_news(stream, files.advanced(stream, checkpoint, [])), "its new time is noted"
 
 
 def test_a_file_that_is_gone_is_forgotten(folder: Path, stream: StreamSpec) -> None:
@@ -79,7 +83,7 @@ def test_a_file_that_is_gone_is_forgotten(folder: Path, stream: StreamSpec) -> N
     path = put(folder, "a.csv", b"id,item\n1,pen\n")
     checkpoint = files.advanced(stream, None, files.pending(stream, None, 2))
     path.unlink()
-    assert files.advanced(stream, checkpoint, []) == "[]"
+    assert json.loads(files.advanced(stream, checkpoint, []))["files"] == []
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.csv.zst", "a.jsonl", "a.jsonl.gz", "a.parquet"])
@@ -123,22 +127,133 @@ def test_broken_lines_are_set_apart_and_the_others_are_read(folder: Path, stream
     assert broken == ["2,ink,too,many", '{"id": "5"', "[6]", '{"id": 8}']
 
 
-def test_a_file_that_was_put_back_to_what_it_was_counts_as_new_and_others_do_not(folder: Path, stream: StreamSpec) -> None:
-    put(folder, "a.csv", b"id\n1\n", 1)
-    put(folder, "b.csv", b"id\n2\n", 1)
+def test_what_landed_last_of_a_file_is_known_whatever_the_state_says_and_what_landed_before_is_not(
+    folder: Path, stream: StreamSpec
+) -> None:
     files = connector(folder)
-    slices = files.pending(stream, None, 2)
-    first = files.advanced(stream, None, slices)
-    pages = [page for slice in slices for page in files.read(stream, slice, 100)]
-    before = {cursor for page in pages for cursor in page["_file_checkpoint"].to_pylist()}
+    landed: list[tuple[str, int, int]] = []
+
+    def known() -> list[str]:
+        """Which contents of the files that would be read now count as landed, as a full run asks."""
+        slices = files.pending(stream, None, 2)
+        with duckdb.connect() as db:
+            db.execute("CREATE TABLE bronze (cursor text, emitted_at bigint, arrival bigint)")
+            db.executemany("INSERT INTO bronze VALUES (?, ?, ?)", [*landed, ("orders/gone.csv#sha256=" + "0" * 64, 0, 0)])
+            again = files.reachable(stream, None, full=True, slices=slices, rows="bronze")
+            found = {cursor for (cursor,) in db.execute(f"SELECT cursor FROM bronze WHERE {again}").fetchall()}
+        cursors = [File(*each).checkpoint for slice in slices for each in slice.detail["files"]]
+        return sorted(each.rpartition("#")[0] for each in cursors if each in found)
+
+    def land() -> None:
+        for slice in files.pending(stream, None, 2):
+            for place, each in enumerate(slice.detail["files"]):
+                landed.append((File(*each).checkpoint, len(landed), place))
+
+    put(folder, "a.csv", b"id\n1\n", 1)
+    put(folder, "it's #b.csv", b"id\n2\n", 1)
+    land()
+    assert known() == ["orders/a.csv", "orders/it's #b.csv"]
     put(folder, "a.csv", b"id\n9\n", 2)
-    second = files.advanced(stream, first, files.pending(stream, first, 2))
-    with duckdb.connect() as db:
-        rows = f"(SELECT unnest(?) AS cursor) WHERE {files.reachable(stream, second)}"
-        known = {cursor for (cursor,) in db.execute(f"SELECT cursor FROM {rows}", [sorted(before)]).fetchall()}
-    assert {each.partition("#")[0] for each in before} == {"orders/a.csv", "orders/b.csv"}
-    assert {each.partition("#")[0] for each in known} == {"orders/b.csv"}
-    assert files.reachable(stream, None) == "true"
+    assert known() == ["orders/it's #b.csv"]
+    land()
+    put(folder, "a.csv", b"id\n1\n", 3)
+    assert known() == ["orders/it's #b.csv"], "put back to what it once was, it is a change"
+    assert files.reachable(stream, None, full=True, slices=[], rows="bronze") == "false"
+
+
+# --- files of long ago -------------------------------------------------------------------------------------------------
+
+DAY = 86_400
+
+
+def taken(files: FilesConnector, stream: StreamSpec, checkpoint: str | None) -> tuple[list[str], str]:
+    """The files that a run reads, and the state after it."""
+    slices = files.pending(stream, checkpoint, 2)
+    names = [Path(each[0]).name for slice in slices for each in slice.detail["files"]]
+    return names, files.advanced(stream, checkpoint, slices)
+
+
+@pytest.fixture
+def years(folder: Path, stream: StreamSpec) -> tuple[FilesConnector, str]:
+    """Three files a day for 400 days, all of them read."""
+    for day in range(400):
+        for part in "abc":
+            put(folder, f"{day:03}{part}.csv", b"id\n1\n", day * DAY + 60)
+    files = connector(folder)
+    names, checkpoint = taken(files, stream, None)
+    assert len(names) == 1200
+    return files, checkpoint
+
+
+def test_the_state_names_the_files_of_the_last_days_and_keeps_a_digest_of_every_day_before(
+    years: tuple[FilesConnector, str], stream: StreamSpec
+) -> None:
+    files, checkpoint = years
+    kept = json.loads(checkpoint)
+    assert [Path(path).name for path, *_ in kept["files"]][::3] == [f"{day}a.csv" for day in range(392, 400)]
+    assert len(kept["digests"]) == 392
+    assert len(checkpoint) < 25_000
+    assert files.pending(stream, checkpoint, 2) == []
+    assert not files.has_news(stream, checkpoint)
+
+
+def test_files_of_long_ago_that_come_late_or_are_replaced_are_found_and_no_other_day_is_read_again(
+    folder: Path, years: tuple[FilesConnector, str], stream: StreamSpec
+) -> None:
+    files, checkpoint = years
+    put(folder, "late.csv", b"id\n2\n", 100 * DAY)
+    assert files.has_news(stream, checkpoint)
+    names, checkpoint = taken(files, stream, checkpoint)
+    assert sorted(names) == ["100a.csv", "100b.csv", "100c.csv", "late.csv"]
+    assert not files.has_news(stream, checkpoint)
+    put(folder, "200b.csv", b"id\n22\n", 200 * DAY + 60)  # as large a time as before
+    names, checkpoint = taken(files, stream, checkpoint)
+    assert sorted(names) == ["200a.csv", "200b.csv", "200c.csv"]
+    put(folder, "300b.csv", b"id\n3\n", 399 * DAY)  # replaced: it is of another day now
+    names, checkpoint = taken(files, stream, checkpoint)
+    assert sorted(names) == ["300a.csv", "300b.csv", "300c.csv"]
+    assert taken(files, stream, checkpoint)[0] == []
+
+
+def test_days_whose_files_are_gone_leave_nothing_in_the_state(
+    folder: Path, years: tuple[FilesConnector, str], stream: StreamSpec
+) -> None:
+    files, checkpoint = years
+    for path in (folder / "orders").glob("[012]*.csv"):
+        path.unlink()
+    names, checkpoint = taken(files, stream, checkpoint)
+    assert names == []
+    assert len(json.loads(checkpoint)["digests"]) == 92
+    put(folder, "007a.csv", b"id\n1\n", 7 * DAY + 60)  # and is there again
+    assert taken(files, stream, checkpoint)[0] == ["007a.csv"]
+
+
+def test_a_day_of_many_files_has_many_digests_and_a_file_from_the_future_makes_none_old(
+    folder: Path, stream: StreamSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_files_seen, "TOGETHER", 4)
+    for number in range(40):
+        put(folder, f"{number}.csv", b"id\n1\n", 5 * DAY)
+    put(folder, "future.csv", b"id\n1\n", 100_000 * DAY)
+    files = connector(folder, look_back="P1D")
+    _, checkpoint = taken(files, stream, None)
+    assert len(json.loads(checkpoint)["files"]) == 41
+    put(folder, "new.csv", b"id\n1\n", 9 * DAY)
+    _, checkpoint = taken(files, stream, checkpoint)
+    assert len(json.loads(checkpoint)["files"]) == 2
+    assert [len(each) for each in json.loads(checkpoint)["digests"].values()] == [10]
+    put(folder, "late.csv", b"id\n1\n", 5 * DAY)
+    names, checkpoint = taken(files, stream, checkpoint)
+    assert "late.csv" in names
+    assert len(names) < 20
+    assert taken(files, stream, checkpoint)[0] == []
+
+
+def test_a_state_of_before_there_were_digests_is_read_on_from(folder: Path, stream: StreamSpec) -> None:
+    put(folder, "a.csv", b"id\n1\n", 1000)
+    files = connector(folder)
+    kept = json.loads(taken(files, stream, None)[1])
+    assert files.pending(stream, json.dumps(kept["files"]), 2) == []
 
 
 def test_a_plan_whose_files_have_changed_since_cannot_be_resumed(folder: Path, stream: StreamSpec) -> None:
@@ -181,6 +296,8 @@ def test_wrong_settings_and_missing_folders_are_told(tmp_path: Path, stream: Str
         FilesConnector({}, {})
     with pytest.raises(ConfigError, match="format must be one of"):
         connector(tmp_path, format="xml")
+    with pytest.raises(ConfigError, match="look_back is not an ISO 8601 duration"):
+        connector(tmp_path, look_back="a week")
     with pytest.raises(SourceUnreachable, match="there is no such folder"):
         connector(tmp_path / "none").pending(stream, None, 2)
     (tmp_path / "orders").mkdir()

@@ -270,6 +270,46 @@ def test_an_empty_topic_gives_no_slices_and_its_later_messages_are_read(
     assert ids(rows(source, stream, checkpoint)) == [1]
 
 
+@service
+def test_messages_that_came_to_an_empty_topic_and_went_before_the_next_run_are_missed(
+    broker: KafkaServer, source: KafkaConnector, stream: StreamSpec, writer: Writer
+) -> None:
+    assert source.pending(stream, None, 2) == []
+    writer.put({"id": 1}, {"id": 2})
+    broker.expire(writer.topic, 0, 1)  # even before the run is over
+    checkpoint = source.advanced(stream, None, [])
+    with pytest.raises(PositionLost, match=r"partition 0 of the topic has let go .*--full"):
+        source.pending(stream, checkpoint, 2)
+
+
+@service
+def test_an_empty_topic_whose_messages_were_gone_before_the_first_run_is_read_on_from_its_end(
+    broker: KafkaServer, source: KafkaConnector, stream: StreamSpec, writer: Writer
+) -> None:
+    writer.put({"id": 1}, {"id": 2})
+    broker.expire(writer.topic, 0, 2)
+    checkpoint = after_all(source, stream)
+    assert json.loads(checkpoint)["offsets"] == {"0": 2}
+    assert source.advanced(stream, checkpoint, []) == checkpoint
+    writer.put({"id": 3})
+    assert ids(rows(source, stream, checkpoint)) == [3]
+
+
+@service
+def test_whether_there_is_news_is_told_by_the_ends_of_partitions_without_reading(
+    broker: KafkaServer, source: KafkaConnector, stream: StreamSpec, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.put({"id": 1})
+    checkpoint = after_all(source, stream)
+    monkeypatch.setattr(client.Brokers, "batches", lambda *_: pytest.fail("a message was read"))
+    assert not source.has_news(stream, checkpoint)
+    writer.put({"id": 2})
+    assert source.has_news(stream, checkpoint)
+    broker.expire(writer.topic, 0, 2)
+    with pytest.raises(PositionLost):
+        source.has_news(stream, checkpoint)
+
+
 @fast
 def test_ranges_are_cut_and_gathered_in_their_order() -> None:
     ranges = [Range(0, 5, 8), Range(1, 0, 25), Range(3, 7, 8)]

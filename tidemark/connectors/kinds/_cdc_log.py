@@ -33,6 +33,19 @@ SELECT COALESCE(n >= first, false), CASE WHEN chr(kind) IN ('R', 'T') THEN data 
 FROM message CROSS JOIN inside WHERE chr(kind) IN ('R', 'T', 'D', 'I', 'U') AND (after IS NULL OR n < after)
 GROUP BY 1, 2 ORDER BY max(n)"""
 
+# Truncate names its tables behind their number and its options.
+CHANGED = f"""
+SELECT EXISTS (SELECT FROM {PEEK} WHERE CASE
+    WHEN chr(get_byte(data, 0)) IN ('D', 'I', 'U') THEN substr(data, 2, 4) = %s
+    ELSE chr(get_byte(data, 0)) = 'T' AND position(%s IN substr(data, 7)) > 0 END)"""
+
+
+def changed(database: Database, connection: Session, table: Table, peeked: list[str]) -> bool:
+    """Whether a transaction that was not acknowledged changed the table. Nothing but that comes from the server."""
+    number = table.number.to_bytes(4, "big")
+    ((found,),) = database.ask(connection, CHANGED, *peeked, number, number)
+    return bool(found)
+
 
 def outlined(
     database: Database, connection: Session, table: Table, lower: int, upper: int, peeked: list[str]

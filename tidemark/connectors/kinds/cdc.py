@@ -23,7 +23,7 @@ from tidemark.connectors.kinds._cdc_database import (
     padded,
     read_lsn,
 )
-from tidemark.connectors.kinds._cdc_log import outlined, read_log
+from tidemark.connectors.kinds._cdc_log import changed, outlined, read_log
 from tidemark.connectors.kinds._cdc_pages import Shape
 from tidemark.connectors.kinds._cdc_snapshot import block_ranges, read_snapshot
 from tidemark.connectors.kinds._cdc_types import arrow_type
@@ -105,6 +105,15 @@ class CdcConnector(CheckpointConnector):
                 return self._snapshot(connection, stream, table, parallel)
             return self._log(connection, stream, table, Position.parse(checkpoint, stream))
 
+    def has_news(self, stream: StreamSpec, checkpoint: str) -> bool:
+        """By the log's end, and if it went on by the server's own look at it. What is too long for that is a run's work."""
+        with self._database.session(stream.id) as connection:
+            position, table = Position.parse(checkpoint, stream), self._database.table(connection, stream)
+            peeked, _, upper = self._followed(connection, stream, table, position)
+            if upper - position.lsn >= IDLE_BYTES:
+                return True
+            return upper > position.lsn and changed(self._database, connection, table, peeked)
+
     def advanced(self, stream: StreamSpec, checkpoint: str | None, slices: Iterable[Slice]) -> str:
         del stream
         reached = [Position(read_lsn(each.upper or ""), each.detail["member"]) for each in slices]
@@ -137,7 +146,10 @@ class CdcConnector(CheckpointConnector):
             if "publication" not in self.settings:
                 self._database.tell(connection, f"DROP PUBLICATION IF EXISTS {self._database.names([name])}")
 
-    def reachable(self, stream: StreamSpec, checkpoint: str | None, *, full: bool = False) -> str:
+    def reachable(
+        self, stream: StreamSpec, checkpoint: str | None, *, full: bool = False, slices: Iterable[Slice] = (), rows: str = ""
+    ) -> str:
+        del slices, rows
         # What a new snapshot gives is all new, whatever landed before.
         return "false" if full or checkpoint is None else f"cursor >= '{padded(Position.parse(checkpoint, stream).lsn)}'"
 
@@ -226,6 +238,18 @@ class CdcConnector(CheckpointConnector):
 
     def _log(self, connection: Session, stream: StreamSpec, table: Table, position: Position) -> list[Slice]:
         """One slice, from the position to the present end of the log, if the log has something for the table."""
+        peeked, publication, upper = self._followed(connection, stream, table, position)
+        relations, touched = outlined(self._database, connection, table, position.lsn, upper, peeked)
+        if not touched and upper - position.lsn < IDLE_BYTES:
+            return []
+        present = self._database.columns(connection, table, publication.columns)
+        detail = self._detail(table, publication, self._united(stream, present, relations)) | {"peeked": peeked}
+        return [Slice(0, lsn_text(position.lsn), lsn_text(upper), detail=detail)]
+
+    def _followed(
+        self, connection: Session, stream: StreamSpec, table: Table, position: Position
+    ) -> tuple[list[str], Publication, int]:
+        """How to peek at the log after the position, which it must still have; through which publication; and its end."""
         name, published = self._slot(connection, stream), self._publication(connection, stream)
         publication = self._database.publication(connection, table, published)
         upper = self._database.end_of_log(connection)
@@ -236,13 +260,7 @@ class CdcConnector(CheckpointConnector):
                 "`tidemark ingest --full` reads everything and begins the log anew."
             )
         publication.refuse_partial(stream, published)
-        peeked = [name, lsn_text(upper), self._database.names([published])]
-        relations, changed = outlined(self._database, connection, table, position.lsn, upper, peeked)
-        if not changed and upper - position.lsn < IDLE_BYTES:
-            return []
-        present = self._database.columns(connection, table, publication.columns)
-        detail = self._detail(table, publication, self._united(stream, present, relations)) | {"peeked": peeked}
-        return [Slice(0, lsn_text(position.lsn), lsn_text(upper), detail=detail)]
+        return [name, lsn_text(upper), self._database.names([published])], publication, upper
 
     def _united(self, stream: StreamSpec, present: Columns, relations: list[Relation]) -> Shape:
         """The columns of now and those that the log tells of; a column's type is the last that the log has for it."""

@@ -1,13 +1,13 @@
 """Files in a folder or below an S3 prefix: CSV, JSON lines and Parquet, plain, gzip or zstd.
 
-Progress is the set of files that were read, each by path, size, time and content. A file that becomes visible late, with an
-earlier time than others, is found like any other; a file that is replaced is read again.
+Progress is the set of files that were read, each by path, size, time and content, and those of long ago by digests. A file
+that becomes visible late, with an earlier time than others, is found like any other; a file that is replaced is read again.
 """
 
 import hashlib
-import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from tidemark.connectors.contract import CheckpointConnector, Slice, StreamDescription, rejected
+from tidemark.connectors.durations import Duration
 from tidemark.connectors.json_lines import (
     BLOCK,
     fields_of_objects,
@@ -27,28 +28,16 @@ from tidemark.connectors.json_lines import (
     plain,
     settled,
 )
+from tidemark.connectors.kinds._files_seen import PATH_OF_CURSOR, File, Seen, grouped
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import ConfigError, SchemaRefused, SourceError, SourceUnreachable
 from tidemark.lake import quoted
 
-SETTINGS = {"path", "pattern", "format", "endpoint", "region"}
+SETTINGS = {"path", "pattern", "format", "endpoint", "region", "look_back"}
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 SLICE_BYTES = 64 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file as it was listed; `sha256` is known once it was read."""
-
-    path: str
-    size: int
-    modified: int
-    sha256: str = ""
-
-    @property
-    def checkpoint(self) -> str:
-        return f"{self.path}#sha256={self.sha256}"
+LOOK_BACK = "P7D"
 
 
 class FilesConnector(CheckpointConnector):
@@ -66,6 +55,12 @@ class FilesConnector(CheckpointConnector):
             raise ConfigError(f"settings of a files connector: {what}. It has: {', '.join(sorted(SETTINGS))}.")
         if self.settings.get("format", "csv") not in FORMATS.values():
             raise ConfigError("settings of a files connector: format must be one of csv, jsonl, parquet.")
+        try:
+            self._look_back = Duration.parse(str(self.settings.get("look_back", LOOK_BACK)))
+        except ValueError as error:
+            raise ConfigError(f"settings of a files connector: look_back {error}") from None
+        # Files whose time changed and whose content did not, as `pending` found them, for `advanced` of the same run.
+        self._touched: list[File] = []
 
     # --- the contract ------------------------------------------------------------------------------------------------
 
@@ -80,38 +75,45 @@ class FilesConnector(CheckpointConnector):
 
     def pending(self, stream: StreamSpec, checkpoint: str | None, parallel: int) -> list[Slice]:
         del parallel  # a slice is as many files as are worth a task
-        seen = {file.path: file for file in read_checkpoint(checkpoint)}
-        new = []
-        for file in self._listed(stream.source):
-            before = seen.get(file.path)
-            if before is not None and (before.size, before.modified) == (file.size, file.modified):
-                continue
-            read = self._hashed(file, stream)
-            if before is None or before.sha256 != read.sha256:
-                new.append(read)
+        seen, new = Seen.from_text(checkpoint), list[File]()
+        self._touched = []
+        for file in seen.unread(self._listed(stream.source)):
+            before, read = seen.files.get(file.path), self._hashed(file, stream)
+            same = before is not None and before.sha256 == read.sha256
+            (self._touched if same else new).append(read)
         return [
-            Slice(number, detail={"files": [astuple(file) for file in group]}) for number, group in enumerate(grouped(new))
+            Slice(number, detail={"files": [astuple(file) for file in group]})
+            for number, group in enumerate(grouped(new, SLICE_BYTES))
         ]
+
+    def has_news(self, stream: StreamSpec, checkpoint: str) -> bool:
+        """By the listing alone. A file that was only touched is news once: the run after it notes its time."""
+        return bool(Seen.from_text(checkpoint).unread(self._listed(stream.source)))
 
     def advanced(self, stream: StreamSpec, checkpoint: str | None, slices: Iterable[Slice]) -> str:
         """What was seen before and is still there, and what was read now."""
-        there = {file.path for file in self._listed(stream.source)}
-        seen = {file.path: file for file in read_checkpoint(checkpoint) if file.path in there}
-        seen |= {file.path: file for each in slices for file in files_of(each)}
-        return json.dumps([astuple(file) for _, file in sorted(seen.items())], separators=(",", ":"))
+        read = [*self._touched, *(file for each in slices for file in files_of(each))]
+        listed = self._listed(stream.source)
+        return Seen.from_text(checkpoint).moved(read, listed, self._look_back, time.time_ns()).to_text()
 
     def resumable(self, slices: Iterable[Slice]) -> bool:
         """A plan whose files are not as they were when it was made would fail for ever."""
         there = {(file.path, file.size, file.modified) for file in self._listed("")}
         return all((file.path, file.size, file.modified) in there for each in slices for file in files_of(each))
 
-    def reachable(self, stream: StreamSpec, checkpoint: str | None, *, full: bool = False) -> str:
-        """Rows of the files as they were last read. A file that was put back to what it once was is read again."""
-        del stream, full
-        if checkpoint is None:
-            return "true"
-        listed = ", ".join(quoted(file.checkpoint) for file in read_checkpoint(checkpoint))
-        return f"cursor IN ({listed})" if listed else "false"
+    def reachable(
+        self, stream: StreamSpec, checkpoint: str | None, *, full: bool, slices: Iterable[Slice], rows: str
+    ) -> str:
+        """Of the files that are to be read, the rows of the version that landed last, whatever the state says of it.
+
+        So a file that was away and is there again lands nothing, and one that was put back to what it once was is a change.
+        """
+        del stream, checkpoint, full
+        paths = ", ".join(sorted({quoted(file.path) for each in slices for file in files_of(each)}))
+        if not paths:
+            return "false"
+        last = "max_by(cursor, {'at': emitted_at, 'arrival': arrival})"
+        return f"cursor IN (SELECT {last} FROM {rows} WHERE {PATH_OF_CURSOR} IN ({paths}) GROUP BY {PATH_OF_CURSOR})"
 
     def read(self, stream: StreamSpec, slice: Slice, page_size: int) -> Iterator[pa.RecordBatch]:
         schema = self.fields(stream, [slice])
@@ -285,19 +287,3 @@ def lenient(broken: list[str]) -> pa.csv.ParseOptions:
 
 def files_of(slice: Slice) -> list[File]:
     return [File(*each) for each in slice.detail["files"]]
-
-
-def read_checkpoint(text: str | None) -> list[File]:
-    return [File(*each) for each in json.loads(text)] if text else []
-
-
-def grouped(files: Iterable[File]) -> Iterator[list[File]]:
-    """In their order, as many as are worth a task."""
-    waiting: list[File] = []
-    for file in files:
-        if waiting and sum(each.size for each in waiting) + file.size > SLICE_BYTES:
-            yield waiting
-            waiting = []
-        waiting.append(file)
-    if waiting:
-        yield waiting

@@ -1,0 +1,68 @@
+"""The state moves last: to the greatest cursor that landed, or to the connector's own checkpoint."""
+
+from contextlib import suppress
+
+from spark_code.connectors.plan import IngestPlan
+from spark_code.connectors.subject import StreamSubject
+from tidemark.connectors.contract import CheckpointConnector
+from tidemark.control import actor
+from tidemark.errors import SourceError
+
+
+def move_state(
+    subject: StreamSubject, run_id: str, plan: IngestPlan, snapshot: int | None, files: list[str], reason: str
+) -> str | None:
+    """Moves the state to where the run got. Returns where it is."""
+    stream = subject.stream
+    if stream.cursor_field is None:
+        return None
+    before = subject.registry.get(subject.manifest.connector, stream.id)
+    value = next_value(subject, plan, snapshot, files, before.last_cursor if before else None)
+    if value is not None and (before is None or value != before.last_cursor):
+        subject.registry.commit(
+            subject.manifest.connector,
+            stream.id,
+            expected_version=plan.state_version,
+            cursor_field=stream.cursor_field,
+            last_cursor=value,
+            run_id=run_id,
+            actor=actor(),
+            reason=reason,
+        )
+    return value
+
+
+def next_value(
+    subject: StreamSubject, plan: IngestPlan, snapshot: int | None, files: list[str], before: str | None
+) -> str | None:
+    """The greatest cursor that landed, or the connector's own checkpoint.
+
+    A cursor goes back only with a source that went back, when all of that was read: ahead of its source it would
+    skip what comes next.
+    """
+    stream, connector = subject.stream, subject.connector
+    if isinstance(connector, CheckpointConnector):
+        return connector.advanced(stream, None if plan.full else before, plan.slices)
+    known = None if before is None else stream.parse_cursor(before)
+    landed = plan.greatest_landed(subject, snapshot, files)
+    if landed is None and was_moved_back(subject):
+        # All that was read had landed before: the state goes on to where that ends, or it would be read for ever.
+        landed = plan.greatest_before(subject)
+    value = max((each for each in (known, landed) if each is not None), default=None)
+    upper = plan.window(stream).upper
+    if plan.full and known is not None and upper is not None and upper < known:
+        value = upper
+    return None if value is None else before if value == known else str(value)
+
+
+def was_moved_back(subject: StreamSubject) -> bool:
+    """Whether a person moved the state, or took it away, since the last run did."""
+    moves = subject.registry.history(subject.manifest.connector, subject.stream.id)
+    return not moves or moves[0].kind != "commit"
+
+
+def acknowledge(subject: StreamSubject, value: str | None) -> None:
+    """Tells the source how far it was read. If it cannot hear that now, the next run tells it again."""
+    if value is not None and isinstance(subject.connector, CheckpointConnector):
+        with suppress(SourceError):
+            subject.connector.acknowledge(subject.stream, value)
