@@ -35,8 +35,8 @@ class Gone:
         full = "" if subject.stream.cursor is None else " --full"
         raise TooManyDeleted(
             f"{subject.name}: the source listed {self.listed} records, so this run would delete {gone} of {self.live} "
-            f"(limit {percent} %, and more than {UNGUARDED}); nothing was published. Look at what the source shows to this "
-            f"login. If they are really gone: `tidemark ingest {subject.name}{full} --allow-deletions`."
+            f"(limit {percent} %, for more than {UNGUARDED} or a listing of none); nothing was published. Look at what the "
+            f"source shows to this login. If they are really gone: `tidemark ingest {subject.name}{full} --allow-deletions`."
         )
 
 
