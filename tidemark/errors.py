@@ -32,6 +32,10 @@ class UnknownStream(UsageError):
     """No stream of that id in the manifest."""
 
 
+class UnknownModel(UsageError):
+    """No model of that name in the project."""
+
+
 # --- the outside world -------------------------------------------------------------------------------------------------
 
 
