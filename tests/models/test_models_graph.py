@@ -4,7 +4,7 @@ import pytest
 
 from tests.models.folder import CARTS, LINES, Folder
 from tidemark.errors import ConfigError, UnknownModel
-from tidemark.models.lineage import Fields
+from tidemark.models.lineage import Fields, Source, origins, readers
 
 pytestmark = pytest.mark.fast
 
@@ -129,3 +129,12 @@ def test_the_fields_of_a_record_are_known_from_a_fixed_schema_or_from_the_lake(f
     assert project.lineage("s.carts").unknown == {"*"}
     stored = Fields({"record": Fields.named("cart_id", "changed")})
     assert list(project.lineage("s.carts", {CARTS: stored}).columns) == ["cart_id", "changed"]
+
+
+def test_a_column_is_followed_to_its_origin_and_to_its_readers(chain: Folder) -> None:
+    lineages = chain.load().lineages()
+    assert origins(lineages, "s.c", "m") == [Source(LINES, "record.price")]
+    assert origins(lineages, "s.d", "one") == []
+    assert readers(lineages, "s.a", "N") == [Source("s.b", "n")]
+    assert readers(lineages, LINES, "record") == [Source("s.a", "n"), Source("s.a", "sku")]
+    assert readers(lineages, "s.c", "m") == []

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tidemark.models.lineage import Fields, Lineage, lineage_of
+from tidemark.models.lineage import Fields, Lineage
+from tidemark.models.tracing import lineage_of
 
 pytestmark = pytest.mark.fast
 

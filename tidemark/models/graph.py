@@ -9,9 +9,11 @@ from tidemark.config import Config
 from tidemark.config.problems import did_you_mean
 from tidemark.connectors.manifests import load_manifests
 from tidemark.errors import ConfigError, UnknownModel
-from tidemark.models.lineage import STAR, Fields, Lineage, lineage_of
+from tidemark.lake import LakeReader
+from tidemark.models.lineage import STAR, Fields, Lineage
 from tidemark.models.project import Model, read_models
-from tidemark.models.tables import BronzeName, bronze_names
+from tidemark.models.tables import BronzeName, bronze_names, fields_of, known_now
+from tidemark.models.tracing import lineage_of
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,27 @@ class Project:
 
     def lineage(self, name: str, known: Mapping[str, Fields] | None = None) -> Lineage:
         """Where its columns come from. What is `known` of tables adds to what the files tell."""
+        return self.lineages([f"+{self.find(name).name}"], known)[name]
+
+    def lineages(self, names: Sequence[str] = (), known: Mapping[str, Fields] | None = None) -> dict[str, Lineage]:
+        """The lineage of all that are selected, each behind those it reads."""
         columns = {each: bronze.columns for each, bronze in self.bronze.items()} | dict(known or {})
-        for model in self.selected([f"+{self.find(name).name}"]):
-            found = lineage_of(model.sql, {each: columns.get(each, Fields()) for each in model.references})
-            if model.name not in columns and STAR not in found.columns:
-                columns[model.name] = Fields.named(*found.columns)
+        found: dict[str, Lineage] = {}
+        for model in self.selected(names):
+            traced = lineage_of(model.sql, {each: columns.get(each, Fields()) for each in model.references})
+            found[model.name] = traced
+            if model.name not in columns and STAR not in traced.columns:
+                columns[model.name] = Fields.named(*traced.columns)
+        return found
+
+    def stored(self, reader: LakeReader, names: Sequence[str] = ()) -> dict[str, Fields]:
+        """The columns that the tables which the selected models read have in the lake now."""
+        found: dict[str, Fields] = {}
+        for table in {each for model in self.selected(names) for each in model.references}:
+            bronze = self.bronze.get(table)
+            stored = reader.table(bronze.place.table if bronze else table)
+            if stored is not None and not (bronze and table == bronze.place.quarantine):
+                found[table] = known_now(bronze, stored) if bronze else fields_of(stored.schema())
         return found
 
     def _reached(self, name: str, step: Callable[[str], list[str]]) -> set[str]:
