@@ -36,6 +36,10 @@ class UnknownModel(UsageError):
     """No model of that name in the project."""
 
 
+class QueryInvalid(UsageError):
+    """A model's query cannot be read, or lacks a column that the model needs."""
+
+
 # --- the outside world -------------------------------------------------------------------------------------------------
 
 
@@ -156,6 +160,26 @@ class CursorBackwards(StateError):
 
 class SchemaRefused(StateError):
     """The fields of a source are not what the manifest, or a run that is under way, can land."""
+
+
+class SchemaChangeRefused(StateError, ValueError):
+    """A model's query has other columns than its table, and the model's policy does not allow what that would take."""
+
+
+class ValueMisfit(StateError):
+    """A value does not fit the type of the column that it is to be stored in."""
+
+
+class DuplicateKeys(StateError):
+    """New rows of a model share a key, and nothing says which of them wins."""
+
+
+class ModelStateUnreadable(StateError):
+    """The state of a model was written by another version, or is damaged."""
+
+
+class NotRestorable(StateError):
+    """A dropped column, or part of its values, is no longer to be had."""
 
 
 class StateMoved(StateError):
