@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
     model = typer.Typer(help="Models: queries whose results are kept as tables and views.", no_args_is_help=True)
     for name, command in (
         ("list", model_list), ("plan", model_plan), ("run", model_run), ("check", model_check), ("state", model_state),
-        ("history", model_history), ("lineage", model_lineage), ("backfill", model_backfill), ("restore", model_restore),
+        ("history", model_history), ("lineage", model_lineage),
     ):  # fmt: skip
         model.command(name)(command)
     app.add_typer(model, name="model")
