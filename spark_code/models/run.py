@@ -184,6 +184,8 @@ class ModelRun(RunFrame):
         with self.step("state"):
             self.states.move(self.name, state, expected=self._expected, run_id=self.run_id, reason="run")
         fault_point("models.after_state")
+        # A run may publish again: it goes on from here.
+        self.base, self._expected, self._staged = snapshot, self._expected + 1, False
         return snapshot
 
     def move_state(self, state: ModelState) -> None:
