@@ -6,7 +6,7 @@ from dagster import ConfigurableResource, ResourceDependency
 
 from resources.platform import PlatformResource
 from spark_code.models.checks import run_checks
-from spark_code.models.materialize import MaterializationHandler
+from spark_code.models.engine import ExecutionEngine
 from spark_code.platform import Platform
 from tidemark.checks import CheckResult
 from tidemark.lake import CATALOG
@@ -28,17 +28,13 @@ class ModelsResource(ConfigurableResource["ModelsResource"]):
     def project(self) -> Project:
         return load_project(self.opened.config)
 
+    @property
+    def engine(self) -> ExecutionEngine:
+        return ExecutionEngine(self.opened, self.project.models.values())
+
     def run(self, name: str, dagster_run: str, *, full: bool) -> ModelResult:
         """Brings one model up to date; its row in the ledger is called by both runs' names."""
-        model = self.project.find(name)
-        return MaterializationHandler(self.opened).materialize(
-            model.name,
-            model.sql,
-            model.metadata.materialization,
-            model.metadata,
-            full=full,
-            run_id=run_name(dagster_run, name),
-        )
+        return self.engine.execute_model(name, full=full, run_id=run_name(dagster_run, name))
 
     def check(self, name: str) -> Sequence[CheckResult]:
         """The checks of a model on what is published."""

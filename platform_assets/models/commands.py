@@ -1,7 +1,7 @@
 """`tidemark model`: models at a shell."""
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,21 +10,33 @@ from tidemark import errors
 from tidemark.cli.app import AsJson, ConfigFile
 from tidemark.cli.output import cell, console, messages, print_facts, print_json, print_table
 from tidemark.cli.running import Progress
-from tidemark.config import load_config
+from tidemark.config import Config, load_config
 from tidemark.control import ControlDatabase, RunRecord
 from tidemark.errors import TidemarkError, UsageError
 from tidemark.models.graph import load_project
 from tidemark.models.place import SYSTEM
+
+if TYPE_CHECKING:
+    from resources.models import ModelsResource
+    from tidemark.models.results import ModelResult
 
 
 def register(app: typer.Typer) -> None:
     model = typer.Typer(help="Models: queries whose results are kept as tables and views.", no_args_is_help=True)
     for name, command in (
         ("list", model_list), ("plan", model_plan), ("run", model_run), ("check", model_check), ("state", model_state),
-        ("history", model_history), ("lineage", model_lineage),
+        ("history", model_history), ("lineage", model_lineage), ("backfill", model_backfill), ("restore", model_restore),
     ):  # fmt: skip
         model.command(name)(command)
     app.add_typer(model, name="model")
+
+
+def opened(config: Config) -> "ModelsResource":
+    """The models as Dagster has them, in the same platform."""
+    from resources.models import ModelsResource
+    from resources.platform import PlatformResource
+
+    return ModelsResource(platform=PlatformResource(config_path=str(config.path)))
 
 
 # --- planning and running --------------------------------------------------------------------------------------------
@@ -37,15 +49,10 @@ def model_plan(
     config: ConfigFile = None,
 ) -> None:
     """What a run would do and why: new rows or everything, changes of schema, what is destructive. Nothing is written."""
-    from resources.platform import open_platform
-    from spark_code.models.engine import ExecutionEngine
-
     loaded = load_config(config)
-    project = load_project(loaded)
-    chosen = [model.name for model in project.selected(names or ())]
+    chosen = [model.name for model in load_project(loaded).selected(names or ())]
     with Progress("plan"):
-        engine = ExecutionEngine(open_platform(str(loaded.path)), list(project.models.values()))
-        plans = engine.plan_models(chosen, full=full)
+        plans = opened(loaded).engine.plan_models(chosen, full=full) if chosen else []
     if as_json:
         print_json([plan.to_json() for plan in plans])
         return
@@ -134,11 +141,8 @@ def line_of(run: dict[str, Any]) -> str:
 
 def model_check(names: Names = None, as_json: AsJson = False, config: ConfigFile = None) -> None:
     """Run the checks of models on what is published. Exit code 1 if a blocking one fails: a gate for CI."""
-    from resources.models import ModelsResource
-    from resources.platform import PlatformResource
-
     loaded = load_config(config)
-    models = ModelsResource(platform=PlatformResource(config_path=str(loaded.path)))
+    models = opened(loaded)
     rows: list[dict[str, Any]] = []
     for model in load_project(loaded).selected(names or ()):
         blocking = {check.name: check.blocking for check in model.metadata.checks}
@@ -207,3 +211,56 @@ def flat(value: Any) -> Any:
     if isinstance(value, dict):
         return ", ".join(f"{count:,} {what}" for what, count in value.items())
     return "\n".join(value) if isinstance(value, list) else value
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+
+def model_backfill(
+    name: ModelName,
+    columns: Annotated[list[str], typer.Argument(metavar="COLUMN…", help="Columns to fill in rows that are there.")],
+    where: Annotated[str | None, typer.Option("--where", help="Only rows of the query that satisfy this condition.")] = None,
+    as_json: AsJson = False,
+    config: ConfigFile = None,
+) -> None:
+    """Fill columns of rows that are in the table already from the query, by key: for columns that came later."""
+    from spark_code.models.materialize import MaterializationHandler
+    from spark_code.models.restore import backfill
+
+    loaded = load_config(config)
+    model = load_project(loaded).find(name)
+    query = f"SELECT * FROM ({model.sql}\n) WHERE {where}" if where else model.sql
+    with Progress(name):
+        handler = MaterializationHandler(opened(loaded).opened)
+        result = backfill(handler, model.name, query, model.metadata, columns)
+    print_result(result, as_json=as_json)
+
+
+def model_restore(
+    name: ModelName,
+    column: Annotated[str, typer.Argument(metavar="COLUMN", help="A column that was dropped.")],
+    as_json: AsJson = False,
+    config: ConfigFile = None,
+) -> None:
+    """Bring a dropped column back with the values it had. `tidemark model state` lists what can be restored."""
+    from spark_code.models.materialize import MaterializationHandler
+    from spark_code.models.restore import restore
+
+    loaded = load_config(config)
+    model = load_project(loaded).find(name)
+    with Progress(name):
+        result = restore(MaterializationHandler(opened(loaded).opened), model.name, column, model.metadata)
+    print_result(result, as_json=as_json)
+
+
+def print_result(result: "ModelResult", *, as_json: bool) -> None:
+    told = {
+        "model": result.name,
+        "status": result.status,
+        "action": result.action,
+        "reason": result.reason,
+        "error": None,
+        **result.told(),
+        "seconds": round(sum(result.seconds.values()), 2),
+    }
+    print_json(told) if as_json else console.print(line_of(told), highlight=False)
