@@ -13,6 +13,7 @@ from tidemark.lake import CATALOG
 from tidemark.models.graph import Project, load_project
 from tidemark.models.lineage import Lineage
 from tidemark.models.results import ModelResult
+from tidemark.progress import report
 
 
 class ModelsResource(ConfigurableResource["ModelsResource"]):
@@ -34,7 +35,10 @@ class ModelsResource(ConfigurableResource["ModelsResource"]):
 
     def run(self, name: str, dagster_run: str, *, full: bool) -> ModelResult:
         """Brings one model up to date; its row in the ledger is called by both runs' names."""
-        return self.engine.execute_model(name, full=full, run_id=run_name(dagster_run, name))
+        report(name)
+        result = self.engine.execute_model(name, full=full, run_id=run_name(dagster_run, name))
+        report(name, max(result.seconds.values(), default=0.0))
+        return result
 
     def check(self, name: str) -> Sequence[CheckResult]:
         """The checks of a model on what is published."""

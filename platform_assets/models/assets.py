@@ -147,7 +147,7 @@ def run_metadata(models: ModelsResource, result: ModelResult) -> dict[str, Any]:
         "action": result.action,
         "reason": result.reason,
         "plan": MetadataValue.md(steps_told(result)),
-        "seconds": sum(result.seconds.values()),
+        "seconds": max(result.seconds.values(), default=0.0),
         **{f"rows {what}": count for what, count in result.rows.items()},
     }
     rows = models.rows(result.name)
