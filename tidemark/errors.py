@@ -3,6 +3,10 @@
 A message says what happened, to what, and what to do. It never carries a secret or a value of state.
 """
 
+from collections.abc import Iterable
+
+from tidemark.checks import CheckResult
+
 
 class TidemarkError(Exception):
     """Anything that went wrong and has a name. The command line ends with exit code 1."""
@@ -200,6 +204,10 @@ class MarkerCorrupt(StateError):
 
 class ChecksFailed(StateError):
     """A check on the staged state failed: nothing was published, the marker did not move."""
+
+    def __init__(self, words: str, results: Iterable[CheckResult] = ()) -> None:
+        super().__init__(words)
+        self.results = tuple(results)
 
 
 class TooManyRemoved(StateError):

@@ -37,6 +37,11 @@ class ExecutionEngine:
         """Runs these models, or all, those that others read first. What reads a model that failed is skipped."""
         return ModelExecutor(self.platform, self.models).execute(self.chosen(names), full=full)
 
+    def execute_model(self, name: str, *, full: bool = False, run_id: str | None = None) -> ModelResult:
+        """Runs one model, whatever it reads; its errors come as they are."""
+        (model,) = self.chosen([name])
+        return ModelExecutor(self.platform, self.models).run(model, full=full, run_id=run_id or str(uuid4()))
+
     def plan_models(self, names: Sequence[str] | None = None, full: bool = False) -> list[ModelPlan]:
         """What a run would do now. Nothing is written."""
         handler = MaterializationHandler(self.platform)
@@ -70,13 +75,14 @@ class ModelExecutor:
 
     def _ran(self, model: ModelLike, *, full: bool) -> ModelResult:
         run_id = str(uuid4())
-        metadata = model.metadata
         try:
-            return self.handler.materialize(
-                model.name, model.sql, metadata.materialization, metadata, full=full, run_id=run_id
-            )
+            return self.run(model, full=full, run_id=run_id)
         except TidemarkError as error:
             return ModelResult(model.name, "failed", "unchanged", type(error).__name__, run_id, error=str(error))
+
+    def run(self, model: ModelLike, *, full: bool, run_id: str) -> ModelResult:
+        said = model.metadata
+        return self.handler.materialize(model.name, model.sql, said.materialization, said, full=full, run_id=run_id)
 
     def _skipped(self, model: ModelLike, broken: Sequence[str]) -> ModelResult:
         reason = f"it reads {', '.join(broken)}, which did not run"

@@ -5,7 +5,7 @@ from a syntax tree: what one parser takes for the same may not be the same for S
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -62,9 +62,9 @@ def select_of(sql: str) -> exp.Query:
     query = statements[0]
     if not isinstance(query, exp.Query) or query.args.get("into"):
         raise BadSql(_line(query), "this does more than select. A model is one SELECT; Tidemark does the writing.")
-    hidden = next((each for each in query.find_all(exp.Table) if each.name.upper() == "IDENTIFIER"), None)
-    if hidden is not None and isinstance(hidden.this, exp.Func):
-        raise BadSql(_line(hidden), "IDENTIFIER hides which table is read. Write its name.")
+    if any(each.name.upper() == "IDENTIFIER" for each in query.find_all(exp.Anonymous)):
+        line = next(token.line for token in _tokens(sql) if token.text.upper() == "IDENTIFIER")
+        raise BadSql(line, "IDENTIFIER hides what is read. Write the name itself.")
     return query
 
 
@@ -74,12 +74,22 @@ def check_columns(query: exp.Query) -> None:
     for column in query.selects:
         if column.is_star:
             continue
-        name = column.expression.name if isinstance(column, exp.Dot) else column.alias_or_name
-        if not name:
+        named = _names(column)
+        if not named:
             raise BadSql(_line(column, query), f"name this column: {_shortened(column)} AS ….")
-        if name.lower() in first:
-            raise BadSql(_line(column, query), f"two columns are called '{name}', letter case aside. Rename one of them.")
-        first[name.lower()] = name
+        for name in named:
+            if name.lower() in first:
+                words = f"two columns are called '{name}', letter case aside. Rename one of them."
+                raise BadSql(_line(column, query), words)
+            first[name.lower()] = name
+
+
+def _names(column: exp.Expr) -> list[str]:
+    if isinstance(column, exp.Aliases):  # explode(map) AS (key, value)
+        return [each.name for each in column.aliases]
+    if isinstance(column, exp.Dot):
+        return [column.expression.name]
+    return [column.alias_or_name] if isinstance(column, exp.Alias | exp.Column | exp.Subquery) else []
 
 
 def references(query: exp.Query) -> tuple[Reference, ...]:
@@ -137,9 +147,14 @@ def variables_in(sql: str) -> dict[str, int]:
     return found
 
 
-def with_variables(sql: str, values: Mapping[str, Value]) -> str:
-    """The query with every `@name` replaced by its value as SQL; texts and comments are left alone."""
+def with_variables(sql: str, values: Mapping[str, Value], later: Set[str] = frozenset()) -> str:
+    """The query with every `@name` replaced by its value as SQL; texts and comments are left alone.
+
+    The names in `later` stay as they are: they have a value only while a run goes on.
+    """
     for name, token in reversed(list(_variables(sql))):
+        if name in later:
+            continue
         if name not in values:
             known = ", ".join(f"@{each}" for each in values) or "none; write them under `variables:`"
             raise BadSql(token.line, f"@{name} is no variable.{did_you_mean(name, values)} Variables: {known}.")
