@@ -190,11 +190,10 @@ def merge(target: Target, batch: Batch, *, insert: bool = True) -> Written:
     assert batch.facts is not None, "a merge has keys"
     if not batch.facts.rows:
         return Written()
-    judged = _judged(target, batch.incoming, batch.facts).persist()
-    try:
-        return _merge(target, batch.incoming, judged, batch.facts, insert=insert)
-    finally:
-        judged.unpersist()
+    # Not merely cached: Spark makes a cached result anew when a table that it was made from changes, and this one is about
+    # to change. Judged again after the delete, every changed row would be a new one.
+    judged = _judged(target, batch.incoming, batch.facts).localCheckpoint()
+    return _merge(target, batch.incoming, judged, batch.facts, insert=insert)
 
 
 def _judged(target: Target, incoming: Incoming, facts: KeyFacts) -> DataFrame:
