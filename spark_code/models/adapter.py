@@ -46,6 +46,7 @@ class ModelAdapter:
         self.platform = platform
         self.lake = platform.lake
         self.reader = platform.lake.reader
+        self._namespaces: set[tuple[str, ...]] = set()
 
     @property
     def spark(self) -> SparkSession:
@@ -111,12 +112,9 @@ class ModelAdapter:
 
     def make(self, table: str, fields: Iterable[NestedField], location: str | None = None) -> Table:
         """An empty table of exactly these columns, numbers included."""
-        namespace, _, last = table.rpartition(".")
-        parts = namespace.split(".")
-        for depth in range(1, len(parts) + 1):
-            path = ".".join(map(quoted, parts[:depth]))
-            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{path}")
-        location = location or "/".join([self.reader.settings.warehouse.rstrip("/"), *parts, last])
+        parts = table.split(".")
+        self._make_namespace(tuple(parts[:-1]))
+        location = location or "/".join([self.reader.settings.warehouse.rstrip("/"), *parts])
         schema = Schema(*fields)
         fault_point("models.before_make")
         made = self.reader.catalog.create_table(table, schema, location=location, properties=PROPERTIES)
@@ -126,6 +124,13 @@ class ModelAdapter:
             self.reader.catalog.commit_table(made, (), updates)
         fault_point("models.after_make")
         return self.reader.catalog.load_table(table)
+
+    def _make_namespace(self, parts: tuple[str, ...]) -> None:
+        """By Spark: it also makes the catalogue's own tables in a new database."""
+        for depth in range(1, len(parts) + 1):
+            if parts[:depth] not in self._namespaces:
+                self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{'.'.join(map(quoted, parts[:depth]))}")
+                self._namespaces.add(parts[:depth])
 
     def drop(self, table: str) -> None:
         """Takes a table out of the catalogue. Its files are swept later."""
@@ -164,8 +169,7 @@ class ModelAdapter:
                 f"{name}: there is a table of that name, and the model is a view. Drop it, or rename the model."
             )
         self.query(sql, name)
-        namespace = place.table.rpartition(".")[0]
-        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{'.'.join(map(quoted, namespace.split('.')))}")
+        self._make_namespace(tuple(place.table.split(".")[:-1]))
         fault_point("models.before_view")
         self.spark.sql(f"CREATE OR REPLACE VIEW {place.spark_name} AS {sql.rstrip().rstrip(';')}")
         fault_point("models.after_view")

@@ -16,7 +16,7 @@ from spark_code.models.schema import (
     converted_fields,
     schema_afterwards,
 )
-from spark_code.models.strategies import Target, Written, gathered
+from spark_code.models.strategies import Target, Written, gathered, is_large
 from spark_code.models.work import Outcome, Work
 from tidemark.checks import CheckResult
 from tidemark.models.hashes import config_hash, sql_hash
@@ -127,11 +127,12 @@ class Update:
 
     def _branch(self, incoming: Incoming) -> Outcome:
         work, run, whole = self.work, self.run, not self.mode.incremental
-        before = frozenset(field.name for field in self.adapter.existing(work.name).schema().fields)
+        table = self.adapter.existing(work.name)
+        before = frozenset(field.name for field in table.schema().fields)
         with run.step("check keys"), gathered(incoming, whole=whole) as batch:
             add_columns(run, self.decision)
             fields = self.adapter.existing(work.name).schema().fields
-            target = Target(self.adapter.spark, run.stage(), fields, self.decision.renames, before)
+            target = Target(self.adapter.spark, run.stage(), fields, self.decision.renames, is_large(table), before)
             did = work.write(target, batch, whole=whole, replacing=whole)
         did = run.counted(did)
         table = self.adapter.existing(work.name)

@@ -1,10 +1,11 @@
 """The three ways into a table. Each writes to a branch or to a table that nobody reads yet, and says what it wrote."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
+from pyiceberg.table import Table
 from pyiceberg.types import NestedField
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
@@ -23,6 +24,16 @@ from tidemark.models.values import ORDERED, Value
 FEW = 2_000_000
 
 
+# Bytes of a table that Spark shuffles in no time.
+SMALL = 32 * 1024 * 1024
+
+
+def is_large(table: Table) -> bool:
+    published = table.current_snapshot()
+    said = published.summary.additional_properties if published and published.summary else {}
+    return int(said.get("total-files-size", SMALL)) > SMALL
+
+
 @dataclass(frozen=True)
 class Target:
     """Where rows go: a name that Spark can write to, and the columns as they are stored there."""
@@ -32,6 +43,8 @@ class Target:
     fields: tuple[NestedField, ...]
     # Column of the table → column of the query, where the two differ.
     stored_as: Mapping[str, str] = field(default_factory=dict)
+    # Whether the table is too large to be shuffled for a few rows.
+    large: bool = False
     # Columns of rows that were there before: what is compared when rows are told apart by content.
     before: frozenset[str] | None = None
 
@@ -177,11 +190,10 @@ def merge(target: Target, batch: Batch, *, insert: bool = True) -> Written:
     assert batch.facts is not None, "a merge has keys"
     if not batch.facts.rows:
         return Written()
-    judged = _judged(target, batch.incoming, batch.facts).persist()
-    try:
-        return _merge(target, batch.incoming, judged, batch.facts, insert=insert)
-    finally:
-        judged.unpersist()
+    # Not merely cached: Spark makes a cached result anew when a table that it was made from changes, and this one is about
+    # to change. Judged again after the delete, every changed row would be a new one.
+    judged = _judged(target, batch.incoming, batch.facts).localCheckpoint()
+    return _merge(target, batch.incoming, judged, batch.facts, insert=insert)
 
 
 def _judged(target: Target, incoming: Incoming, facts: KeyFacts) -> DataFrame:
@@ -189,29 +201,32 @@ def _judged(target: Target, incoming: Incoming, facts: KeyFacts) -> DataFrame:
     names = [each.name for each in target.fields]
     keys = target.keys(incoming)
     new = aligned(incoming.rows, target.fields, target.stored_as)
-    new = f.broadcast(new) if facts.rows <= FEW else new
     stored = _within(target, incoming, facts).select(*_renamed(names), f.lit(True).alias("__there"))
-    touched = stored.join(new, _same_keys(keys), "inner")
     kept = _kept(target, incoming)
+    joined = _joined(new, stored, keys, facts, target.large)
     differs = f.lit(False)
     for each in target.fields:
         if each.name not in kept and each.name not in keys:
             of = spark_type(each.field_type)
             differs = differs | ~comparable(own(each.name), of).eqNullSafe(comparable(own(_old(each.name)), of))
-    found = touched.select(
-        *(own(name).alias(_key(name)) for name in keys),
-        differs.alias("__differs"),
-        "__there",
-        *(own(_old(name)) for name in kept),
-    )
-    same = [own(name).eqNullSafe(own(_key(name))) for name in keys]
-    joined = new.join(f.broadcast(found) if facts.rows <= FEW else found, _all(same), "left")
     final = [
         f.when(own("__there"), own(_old(name))).otherwise(own(name)).alias(name) if name in kept else own(name)
         for name in names
     ]
-    verdict = f.when(own("__there").isNull(), "insert").when(own("__differs"), "update").otherwise("same")
+    verdict = f.when(own("__there").isNull(), "insert").when(differs, "update").otherwise("same")
     return joined.select(*final, verdict.alias("__verdict"))
+
+
+def _joined(new: DataFrame, stored: DataFrame, keys: Sequence[str], facts: KeyFacts, large: bool) -> DataFrame:
+    """New rows, each beside the stored row of its key.
+
+    A large table is not to be shuffled for a few rows: they are sent to wherever its rows are read, and what they meet
+    there comes back.
+    """
+    if large and facts.rows <= FEW:
+        wanted = new.select(*(own(name).alias(_key(name)) for name in keys))
+        stored = f.broadcast(stored.join(f.broadcast(wanted), _same_keys(keys, _key), "left_semi"))
+    return new.join(stored, _same_keys(keys), "left")
 
 
 def _kept(target: Target, incoming: Incoming) -> list[str]:
@@ -223,13 +238,14 @@ def _kept(target: Target, incoming: Incoming) -> list[str]:
 
 
 def _merge(target: Target, incoming: Incoming, judged: DataFrame, facts: KeyFacts, *, insert: bool) -> Written:
-    counts = {row["__verdict"]: int(row["count"]) for row in judged.groupBy("__verdict").count().collect()}
+    verdicts = [f.count_if(own("__verdict") == verdict).alias(verdict) for verdict in ("insert", "update", "same")]
+    counts = {verdict: int(count) for verdict, count in judged.agg(*verdicts).collect()[0].asDict().items()}
     if sum(counts.values()) != facts.rows:
         raise DuplicateKeys(
             f"{incoming.model}: its table has several rows of one key ({', '.join(incoming.options.key_columns)}); somebody "
             "else wrote to it. Nothing was written. Make it anew with `tidemark model run --full`."
         )
-    inserted, updated = counts.get("insert", 0) if insert else 0, counts.get("update", 0)
+    inserted, updated = counts["insert"] if insert else 0, counts["update"]
     if updated:
         delete_keys(target, incoming, judged.where("__verdict = 'update'"), facts)
         fault_point("models.between_delete_and_insert")
@@ -237,7 +253,7 @@ def _merge(target: Target, incoming: Incoming, judged: DataFrame, facts: KeyFact
         wanted = judged.where("__verdict <> 'same'" if insert else "__verdict = 'update'")
         write(target, incoming, wanted.drop("__verdict").coalesce(1 if inserted + updated < 200_000 else 8))
     greatest = incoming.value(facts.greatest)
-    return Written(inserted, updated, unchanged=counts.get("same", 0), greatest=greatest)
+    return Written(inserted, updated, unchanged=counts["same"], greatest=greatest)
 
 
 def delete_keys(target: Target, incoming: Incoming, rows: DataFrame, facts: KeyFacts) -> None:
@@ -352,12 +368,9 @@ def _renamed(names: Sequence[str]) -> list[Column]:
     return [own(name).alias(_old(name)) for name in names]
 
 
-def _same_keys(keys: Sequence[str]) -> Column:
-    return _all([own(name).eqNullSafe(own(_old(name))) for name in keys])
-
-
-def _all(conditions: Sequence[Column]) -> Column:
-    first, *others = conditions
+def _same_keys(keys: Sequence[str], spelled: Callable[[str], str] = str) -> Column:
+    """A new row and a stored one have the same key; NULL is a key like others."""
+    first, *others = [own(spelled(name)).eqNullSafe(own(_old(name))) for name in keys]
     for each in others:
         first = first & each
     return first

@@ -33,6 +33,7 @@ class ModelLab:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "tidemark.yaml").write_text(yaml.safe_dump({"store": str(folder / "store")}))
         lab = cls(folder, share_platform(Platform(load_config(folder / "tidemark.yaml"), spark)))
+        lab.platform.control.migrate()
         lab.spark.conf.set("spark.sql.shuffle.partitions", "1")
         return lab
 
