@@ -29,6 +29,9 @@ def running(tmp_path_factory: pytest.TempPathFactory, spark: SparkForTests) -> R
     made = Running(tmp_path_factory.mktemp("running"), spark)
     made.write("silver/lines.sql", MERGED + f"SELECT record.delivery, record.line, record.sku FROM {LINES}")
     made.write("gold/sums.sql", "SELECT delivery, count(sku) AS lines FROM silver.lines GROUP BY delivery")
+    made.write(
+        "gold/names.sql", "/* ---\nmaterialization: view\n--- */\nSELECT DISTINCT upper(sku) AS name FROM silver.lines"
+    )
     made.deliver(1, "a", "b")
     return made
 
@@ -65,6 +68,13 @@ def test_a_run_publishes_and_tells_columns_lineage_rows_and_plan(running: Runnin
     assert shown.records[1].data == {"column": "lines", "comes from": "silver.lines.sku", "known": True}
     assert (sums["dagster/row_count"].value, lines["dagster/row_count"].value) == (1, 2)
     assert "no table" in str(lines["plan"].value)
+
+    names = running.materialization("gold.names").metadata
+    viewed = names["dagster/column_schema"]
+    assert isinstance(viewed, TableSchemaMetadataValue)
+    assert [(each.name, each.description) for each in viewed.value.columns] == [("name", "from silver.lines.sku")]
+    assert "dagster/row_count" not in names
+    assert running.rows("gold.names") == [{"name": "A"}, {"name": "B"}]
 
 
 def test_a_run_with_nothing_new_is_told_as_such(running: Running) -> None:
