@@ -22,6 +22,13 @@ checks:
 --- */
 """
 
+VIEW = """\
+/* ---
+materialization: view
+checks: [{unique: name}]
+--- */
+"""
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, spark: SparkForTests) -> Running:
@@ -45,7 +52,11 @@ def test_a_run_publishes_and_tells_columns_lineage_rows_and_plan(running: Runnin
     done = running.run()
     assert done.success
     assert running.rows("gold.sums") == [{"delivery": 1, "lines": 2}]
-    assert evaluations(done) == {"not_null__sku": (True, "ERROR"), "accepted_values__sku": (True, "WARN")}
+    assert evaluations(done) == {
+        "not_null__sku": (True, "ERROR"),
+        "accepted_values__sku": (True, "WARN"),
+        "unique__name": (True, "ERROR"),
+    }
 
     lines, sums = running.materialization("silver.lines").metadata, running.materialization("gold.sums").metadata
     lineage = lines["dagster/column_lineage"]
@@ -100,6 +111,16 @@ def test_a_check_that_blocks_nothing_is_a_warning_and_the_rows_are_published(run
     assert done.success
     assert evaluations(done)["accepted_values__sku"] == (False, "WARN")
     assert running.rows("gold.sums")[-1] == {"delivery": 3, "lines": 1}
+
+
+def test_a_blocking_check_keeps_a_view_as_it_was(running: Running) -> None:
+    before = running.rows("gold.names")
+    running.write("gold/names.sql", VIEW + "SELECT upper(sku) AS name FROM silver.lines")
+    done = running.run("gold.names")
+    assert not done.success
+    assert evaluations(done) == {"unique__name": (False, "ERROR")}
+    assert running.rows("gold.names") == before
+    running.write("gold/names.sql", VIEW + "SELECT DISTINCT upper(sku) AS name FROM silver.lines")
 
 
 def test_a_blocking_check_keeps_rows_back_and_what_reads_them_does_not_run(running: Running) -> None:
