@@ -38,6 +38,7 @@ class ModelRun(RunFrame):
         self._expected = 0
         self._staged = False
         self._published = False
+        self._wrote = False
 
     @property
     def name(self) -> str:
@@ -128,7 +129,7 @@ class ModelRun(RunFrame):
     def stage(self) -> str:
         """A branch from what is published. Returns the name to write to."""
         self._confirm()
-        self._staged = True
+        self._staged = self._wrote = True
         self.adapter.lake.stage(self.place.table, self.run_id)
         return spark_name(self.place.table, self.branch)
 
@@ -176,6 +177,7 @@ class ModelRun(RunFrame):
             properties={STATE: json.dumps(recorded)},
             branch=branch,
         )
+        self._wrote = True
         with self.step("publish"):
             snapshot = publish(table, publication)
         self._published = True
@@ -199,6 +201,8 @@ class ModelRun(RunFrame):
         runs = self.adapter.platform.control.runs
         runs.finish(self.run_id, status, snapshot=snapshot, detail={**detail, "seconds": self.seconds})
         fault_point("models.after_finish")
+        if self._wrote:
+            self.sweep()
 
     def note_checks(self, results: Sequence[CheckResult]) -> None:
         self._note(results, self.name)

@@ -259,7 +259,8 @@ def _merge(target: Target, incoming: Incoming, judged: DataFrame, facts: KeyFact
 def delete_keys(target: Target, incoming: Incoming, rows: DataFrame, facts: KeyFacts) -> None:
     """Deletes the rows of the table that have the keys of these; NULL is a key like others."""
     keys = target.keys(incoming)
-    with viewed(rows.select(*map(own, keys)), "keys") as view:
+    wanted = rows.select(*map(own, keys))
+    with viewed(f.broadcast(wanted) if facts.rows <= FEW else wanted, "keys") as view:
         same = " AND ".join(f"k.{quoted(key)} <=> t.{quoted(key)}" for key in keys)
         near = _near(target, incoming, facts)
         between = f"t.{quoted(keys[0])} BETWEEN {near[0]} AND {near[1]} AND " if near else ""

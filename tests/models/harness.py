@@ -20,6 +20,14 @@ from tidemark.models.state import ModelState, ModelStateManager
 
 Row = dict[str, Any]
 
+# For rows that are three: no second job to look at the first, no code that is compiled to be run once.
+QUICK = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
 
 @dataclass
 class ModelLab:
@@ -34,8 +42,13 @@ class ModelLab:
         (folder / "tidemark.yaml").write_text(yaml.safe_dump({"store": str(folder / "store")}))
         lab = cls(folder, share_platform(Platform(load_config(folder / "tidemark.yaml"), spark)))
         lab.platform.control.migrate()
-        lab.spark.conf.set("spark.sql.shuffle.partitions", "1")
+        lab.hurry()
         return lab
+
+    def hurry(self) -> None:
+        """Settings for tiny tables, in the session that is open now."""
+        for key, value in QUICK.items():
+            self.spark.conf.set(key, value)
 
     @property
     def spark(self) -> Any:
@@ -53,7 +66,11 @@ class ModelLab:
 
     def source(self, columns: str, *rows: Sequence[Any], name: str = "source") -> None:
         """A source of these columns, written as in CREATE TABLE, and rows."""
-        self.spark.createDataFrame([tuple(row) for row in rows], columns).coalesce(1).createOrReplaceTempView(name)
+        typed = [column.split(maxsplit=1) for column in columns.split(", ")]
+        values = ", ".join(f"({', '.join(map(written, row))})" for row in rows)
+        listed = ", ".join(f"CAST({column} AS {of}) AS {column}" for column, of in typed)
+        names = ", ".join(column for column, _ in typed)
+        self.spark.sql(f"SELECT {listed} FROM VALUES {values} AS t({names})").createOrReplaceTempView(name)
 
     def run(self, name: str, sql: str, *, full: bool = False, run_id: str | None = None, **metadata: Any) -> ModelResult:
         """Runs a model: incremental if its metadata say how, a table otherwise."""
@@ -63,6 +80,7 @@ class ModelLab:
     def reopen(self) -> None:
         """A new platform, as a new process would open it."""
         self.platform = share_platform(replace(self.platform, config=load_config(self.platform.config.path)))
+        self.hurry()
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
@@ -97,6 +115,11 @@ class ModelLab:
         """Everything of a model that must not change when a run is refused."""
         state = self.state(name)
         return self.rows(name), self.columns(name), self.snapshot(name), state and (state.to_json(), state.version)
+
+
+def written(value: Any) -> str:
+    """A value as Spark's SQL writes it."""
+    return "NULL" if value is None else repr(value) if isinstance(value, int) else f"'{value}'"
 
 
 def incremental(strategy: str, policy: str | None = None, **options: Any) -> dict[str, Any]:

@@ -20,9 +20,7 @@ step = st.tuples(st.lists(row, max_size=4), st.booleans())
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, spark: SparkForTests) -> ModelLab:
-    made = ModelLab.make(tmp_path_factory.mktemp("equals"), spark)
-    made.spark.conf.set("spark.sql.adaptive.enabled", "false")
-    return made
+    return ModelLab.make(tmp_path_factory.mktemp("equals"), spark)
 
 
 @pytest.mark.timeout(900)

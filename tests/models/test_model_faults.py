@@ -41,7 +41,6 @@ class Scenario:
 
     def prepared(self, folder: Path, spark: SparkForTests) -> ModelLab:
         lab = ModelLab.make(folder, spark)
-        lab.spark.conf.set("spark.sql.adaptive.enabled", "false")
         lab.source(COLUMNS, (1, 1, "a", "A", 10), (2, 1, "b", "B", 20))
         if self.first:
             lab.run(NAME, f"SELECT {self.first} FROM source", **self.metadata)
@@ -133,7 +132,7 @@ def test_a_run_killed_at_any_point_leaves_the_old_or_the_new_and_the_next_run_is
     lab.platform.control.close()
     shutil.copytree(lab.folder, tmp_path / "aside")
     for point in points:
-        anew(lab, tmp_path / "aside")
+        anew(scenario, lab, tmp_path / "aside")
         assert in_child(lab.platform, work(scenario, lab), TIDEMARK_FAULT=point) == KILLED, point
         now = seen(lab)
         assert agrees(now, before) or agrees(now, after), (point, now)
@@ -153,10 +152,13 @@ def work(scenario: Scenario, lab: ModelLab) -> Callable[[], bool]:
     return lambda: scenario.run(lab)
 
 
-def anew(lab: ModelLab, aside: Path) -> None:
+def anew(scenario: Scenario, lab: ModelLab, aside: Path) -> None:
+    """Everything as it was before the run; a new session, since the old one holds the catalogue's file open."""
     lab.platform.control.close()
     shutil.rmtree(lab.folder)
     shutil.copytree(aside, lab.folder)
+    lab.reopen()
+    scenario.feed(lab)
 
 
 def test_a_refresh_that_was_killed_goes_on_behind_the_last_chunk(tmp_path: Path, spark: SparkForTests) -> None:

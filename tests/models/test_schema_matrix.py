@@ -40,7 +40,6 @@ def test_the_table_has_as_many_cells_as_it_must() -> None:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, spark: SparkForTests) -> ModelLab:
     made = ModelLab.make(tmp_path_factory.mktemp("matrix"), spark)
-    made.spark.conf.set("spark.sql.adaptive.enabled", "false")  # it makes two jobs of one, for rows that are three
     for change in CHANGES:
         made.spark.sql(change.source).coalesce(1).createOrReplaceTempView(f"source_{change.key}")
     return made
