@@ -32,13 +32,11 @@ checks: [{unique: name}]
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, spark: SparkForTests) -> Running:
-    """Two models: lines as they are, and their sum. One delivery has arrived."""
+    """Three models: lines as they are, their sum, and a view of them. One delivery has arrived."""
     made = Running(tmp_path_factory.mktemp("running"), spark)
     made.write("silver/lines.sql", MERGED + f"SELECT record.delivery, record.line, record.sku FROM {LINES}")
     made.write("gold/sums.sql", "SELECT delivery, count(sku) AS lines FROM silver.lines GROUP BY delivery")
-    made.write(
-        "gold/names.sql", "/* ---\nmaterialization: view\n--- */\nSELECT DISTINCT upper(sku) AS name FROM silver.lines"
-    )
+    made.write("gold/names.sql", VIEW + "SELECT DISTINCT upper(sku) AS name FROM silver.lines")
     made.deliver(1, "a", "b")
     return made
 
