@@ -189,6 +189,7 @@ def model_state(names: Names = None, as_json: AsJson = False, config: ConfigFile
             messages.print(f"{name}: no state; the next run makes it anew", highlight=False)
             continue
         facts = asdict(state) | {
+            "snapshot": str(state.snapshot or ""),
             "columns": ", ".join(f"{column} {type_}" for column, type_ in state.columns.items()),
             "dropped": ", ".join(f"{each.name} (snapshot {each.snapshot})" for each in state.dropped),
         }
