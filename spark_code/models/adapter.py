@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 
+from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
@@ -37,6 +38,8 @@ PROPERTIES = {
 }
 # What a table's published rows mean for the state: written in the commit that publishes them.
 STATE = "tidemark.model-state"
+# What a refresh in chunks was begun for: it goes on only if that is still so.
+REFRESH = "tidemark.refresh"
 
 
 class ModelAdapter:
@@ -117,7 +120,12 @@ class ModelAdapter:
         location = location or "/".join([self.reader.settings.warehouse.rstrip("/"), *parts])
         schema = Schema(*fields)
         fault_point("models.before_make")
-        made = self.reader.catalog.create_table(table, schema, location=location, properties=PROPERTIES)
+        try:
+            made = self.reader.catalog.create_table(table, schema, location=location, properties=PROPERTIES)
+        except TableAlreadyExistsError:
+            raise LakeError(
+                f"{table}: there is a view of that name, and the model is a table. Drop it, or rename one."
+            ) from None
         if made.schema().fields != schema.fields:
             numbered = Schema(*schema.fields, schema_id=1)
             updates = (AddSchemaUpdate(schema_=numbered), SetCurrentSchemaUpdate(schema_id=1))

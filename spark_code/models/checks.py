@@ -6,7 +6,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from spark_code.models.adapter import first_words
-from spark_code.models.strategies import viewed
+from spark_code.models.target import viewed
 from tidemark.checks import CheckResult
 from tidemark.errors import ConfigError
 from tidemark.models.checks import ModelCheck

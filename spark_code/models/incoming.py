@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 from pyiceberg.types import IcebergType, NestedField
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as f
 
+from spark_code.models.adapter import first_words
 from spark_code.models.align import misfit, own
 from spark_code.models.types import spark_type
 from tidemark.errors import ConfigError, DuplicateKeys, QueryInvalid, SchemaChangeRefused, ValueMisfit
@@ -141,19 +142,28 @@ def key_facts(incoming: Incoming) -> KeyFacts:
     keys = [own(name) for name in incoming.options.key_columns]
     first = keys[0]
     groups = incoming.rows.groupBy(*keys).agg(f.count("*").alias("__rows"), incoming.greatest().alias("__greatest"))
-    told = groups.agg(
+    facts = groups.agg(
         f.sum("__rows").alias("rows"),
         f.max("__rows").alias("most"),
         f.max("__greatest").cast("string").alias("greatest"),
         f.min(first).cast("string").alias("least_key"),
         f.max(first).cast("string").alias("greatest_key"),
         f.coalesce(f.bool_or(first.isNull()), f.lit(False)).alias("null_key"),
-    ).collect()[0]
+    )
+    told = only_row(incoming.model, facts)
     if (told["most"] or 0) > 1:
         raise _duplicates(incoming, groups)
     return KeyFacts(
         int(told["rows"] or 0), told["greatest"], told["least_key"], told["greatest_key"], bool(told["null_key"])
     )
+
+
+def only_row(model: str, rows: DataFrame) -> Row:
+    """The one row of an aggregate over a query; a query that fails while it runs is named."""
+    try:
+        return rows.collect()[0]
+    except PySparkException as wrong:
+        raise QueryInvalid(f"{model}: its query fails, nothing was published: {first_words(wrong)}") from wrong
 
 
 def _duplicates(incoming: Incoming, groups: DataFrame) -> DuplicateKeys:
@@ -206,15 +216,13 @@ def _counted(model: str, rows: DataFrame, bad: Mapping[str, tuple[Column, Column
         one = f.first(f.when(wrong, value), ignorenulls=True)
         aggregates.append(f.to_json(f.struct(one.alias("value"))).alias(f"one_{place}"))
     try:
-        told = rows.agg(*aggregates).collect()[0]
+        facts = rows.agg(*aggregates)
     except AnalysisException as wrong:
         raise SchemaChangeRefused(
             f"{model}: {', '.join(bad)}: there is no way from the one type to the other. Nothing was written. "
             f"Change the query, or make the table anew with full_refresh. ({str(wrong).splitlines()[0][:200]})"
         ) from None
-    except PySparkException as wrong:
-        raise QueryInvalid(f"{model}: its query fails: {str(wrong).splitlines()[0][:300]}") from wrong
-    found = {}
+    told, found = only_row(model, facts), {}
     for place, name in enumerate(bad):
         if told[f"count_{place}"]:
             found[name] = (int(told[f"count_{place}"]), told[f"one_{place}"].removeprefix('{"value":').removesuffix("}"))

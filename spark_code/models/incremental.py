@@ -16,7 +16,8 @@ from spark_code.models.schema import (
     converted_fields,
     schema_afterwards,
 )
-from spark_code.models.strategies import Target, Written, gathered, is_large
+from spark_code.models.strategies import gathered
+from spark_code.models.target import Target, Written, is_large
 from spark_code.models.work import Outcome, Work
 from tidemark.checks import CheckResult
 from tidemark.models.hashes import config_hash, sql_hash
@@ -127,12 +128,11 @@ class Update:
 
     def _branch(self, incoming: Incoming) -> Outcome:
         work, run, whole = self.work, self.run, not self.mode.incremental
-        table = self.adapter.existing(work.name)
-        before = frozenset(field.name for field in table.schema().fields)
+        table, identity = self.adapter.existing(work.name), frozenset(work.identity)
         with run.step("check keys"), gathered(incoming, whole=whole) as batch:
             add_columns(run, self.decision)
             fields = self.adapter.existing(work.name).schema().fields
-            target = Target(self.adapter.spark, run.stage(), fields, self.decision.renames, is_large(table), before)
+            target = Target(self.adapter.spark, run.stage(), fields, self.decision.renames, is_large(table), identity)
             did = work.write(target, batch, whole=whole, replacing=whole)
         did = run.counted(did)
         table = self.adapter.existing(work.name)
@@ -154,7 +154,7 @@ class Update:
         """Nothing to publish; the state moves only if it has something new to say."""
         work = self.work
         fields = self.adapter.existing(work.name).schema().fields
-        state = work.state_after(work.furthest(did.greatest), fields)
+        state = work.state_after(work.furthest(did.greatest), fields, self.decision)
         if work.state is None or state.to_json() != work.state.to_json():
             self.run.move_state(state)
         reason = f"{self.mode.reason}; nothing new"
@@ -163,7 +163,7 @@ class Update:
     def _published(self, did: Written, schema: Schema | None, after: Schema, checks: tuple[CheckResult, ...]) -> Outcome:
         work = self.work
         greatest = work.furthest(did.greatest) if self.mode.incremental else did.greatest
-        state = work.state_after(greatest, after.fields, work.dropped(self.decision))
+        state = work.state_after(greatest, after.fields, self.decision)
         snapshot = self.run.publish_branch(state, schema)
         return Outcome("published", self.mode.action, self.mode.reason, did, snapshot, self.decision, checks)
 
@@ -176,14 +176,17 @@ class Update:
         fields, schema = converted_fields(table, self.decision, work.fields)
         with run.step("check keys"), gathered(incoming, whole=whole) as batch:
             beside(work, fields, {})
-            target = Target(self.adapter.spark, spark_name(run.place.beside), fields, self.decision.renames)
+            identity = frozenset(work.identity)
+            target = Target(
+                self.adapter.spark, spark_name(run.place.beside), fields, self.decision.renames, identity=identity
+            )
             if not whole:
                 with run.step("convert"):
                     aligned(self.adapter.frame(run.place.table), fields, {}).writeTo(target.name).append()
             did = work.write(target, batch, whole=whole)
         checks = work.check(self._as_published(target.rows, schema))
         greatest = work.furthest(did.greatest) if self.mode.incremental else did.greatest
-        state = work.state_after(greatest, schema.fields, work.dropped(self.decision))
+        state = work.state_after(greatest, schema.fields, self.decision)
         snapshot = run.publish_beside(state, schema)
         self.adapter.drop(run.place.beside)
         return Outcome("published", self.mode.action, self.mode.reason, did, snapshot, self.decision, checks)

@@ -10,10 +10,11 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from spark_code.models.adapter import numbered
+from spark_code.models.adapter import REFRESH, numbered
 from spark_code.models.align import aligned, own
-from spark_code.models.incoming import Incoming, bound
-from spark_code.models.strategies import Target, Written, gathered
+from spark_code.models.incoming import Incoming, bound, only_row
+from spark_code.models.strategies import gathered
+from spark_code.models.target import Target, Written
 from spark_code.models.work import Fields, Outcome, Work
 from tidemark.errors import ConfigError
 from tidemark.faults import fault_point
@@ -26,7 +27,6 @@ from tidemark.models.spec import MergeOptions, Parameter
 from tidemark.models.values import Value, in_type
 from tidemark.progress import report
 
-REFRESH = "tidemark.refresh"
 CHUNK = "tidemark.chunk"
 
 
@@ -166,7 +166,7 @@ class Rebuild:
             if not each.ends_at_the_greatest:
                 inside = inside & (columns[each.name] <= bound(self._value(each, "end_value"), of))
         outside = f.count_if(f.coalesce(~inside, f.lit(True))).alias("outside")
-        return work.rows.agg(outside, *ends).collect()[0].asDict()
+        return only_row(work.name, work.rows.agg(outside, *ends)).asDict()
 
     def _value(self, parameter: Parameter, which: str) -> Value:
         of = self.work.incoming().field(parameter.column).field_type

@@ -12,8 +12,10 @@ from pyspark.sql import DataFrame
 from spark_code.models.align import own
 from spark_code.models.incoming import Incoming, bound, checked_columns
 from spark_code.models.materialize import MaterializationHandler
+from spark_code.models.merge import merge
 from spark_code.models.run import ModelRun
-from spark_code.models.strategies import Target, Written, gathered, merge
+from spark_code.models.strategies import gathered
+from spark_code.models.target import Target, Written
 from spark_code.models.work import Outcome, Work
 from tidemark.errors import NotRestorable, UsageError
 from tidemark.models.results import ModelResult

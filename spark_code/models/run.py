@@ -9,8 +9,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from spark_code.lake import without_checksum
-from spark_code.models.adapter import STATE, ModelAdapter
-from spark_code.models.strategies import Written
+from spark_code.models.adapter import REFRESH, STATE, ModelAdapter
+from spark_code.models.target import Written
 from spark_code.run import RunFrame
 from tidemark.checks import CheckResult
 from tidemark.control import RunRecord
@@ -73,8 +73,20 @@ class ModelRun(RunFrame):
             else:
                 self._undo(run)
         runs.abandon_running(SYSTEM, self.place.subject, self.run_id)
-        if left:
+        if self._drop_stale_beside() or left:
             self.sweep()
+
+    def _drop_stale_beside(self) -> bool:
+        """A table beside is kept only for a refresh that can go on: one that began at what is published now."""
+        beside = self.adapter.reader.table(self.place.beside)
+        if beside is None:
+            return False
+        published = self.adapter.reader.published(self.place.table)
+        began_at = json.loads(beside.properties.get(REFRESH, "{}")).get("base")
+        if published is not None and began_at == published.snapshot_id:
+            return False
+        self.adapter.drop(self.place.beside)
+        return True
 
     def _finish_published(self) -> str | None:
         """Readers have seen what the last publishing run wrote: its state follows. Returns that run."""
@@ -82,8 +94,8 @@ class ModelRun(RunFrame):
         if recorded is None or table is None:
             return None
         run_id, expected = str(recorded["run_id"]), int(str(recorded["expected"]))
-        state = parsed(str(recorded["state"]), self.name)
-        if expected == self.states.version(self.name) and state is not None:
+        state = parsed(str(recorded["state"]), self.name) if expected == self.states.version(self.name) else None
+        if state is not None:
             published = table.current_snapshot()
             state = replace(state, snapshot=published.snapshot_id if published else None)
             reason = "finished after an interruption"

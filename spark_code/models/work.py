@@ -11,7 +11,8 @@ from spark_code.models.adapter import ModelAdapter, first_words
 from spark_code.models.checks import blocking_failures, run_checks
 from spark_code.models.incoming import Incoming, checked_columns, since
 from spark_code.models.run import ModelRun
-from spark_code.models.strategies import Batch, Target, Written, written
+from spark_code.models.strategies import written
+from spark_code.models.target import Batch, Target, Written
 from tidemark.checks import CheckResult
 from tidemark.errors import QueryInvalid
 from tidemark.models.hashes import config_hash, sql_hash
@@ -126,16 +127,27 @@ class Work:
         self.run.note_checks(blocking_failures(results, self.metadata.checks))
         return tuple(results)
 
-    def state_after(self, greatest: Value | None, columns: Fields, dropped: tuple[DroppedColumn, ...] = ()) -> ModelState:
+    def state_after(self, greatest: Value | None, columns: Fields, kept: Decision | None = None) -> ModelState:
+        """The state to be. `kept` is what was decided for a table whose rows stay; without it all rows are new."""
         incremental = self.metadata.incremental
+        names = [each.name for each in columns]
+        identity = names if kept is None else [kept.renames.get(name, name) for name in self.identity]
         return ModelState(
             last_processed_value=greatest,
             sql_hash=sql_hash(self.sql),
             config_hash=config_hash(incremental) if incremental else None,
             strategy=incremental.strategy if incremental else None,
             columns={each.name: str(each.field_type) for each in columns},
-            dropped=((self.state.dropped if self.state else ()) + dropped),
+            identity=tuple(name for name in identity if name in names),
+            dropped=(self.state.dropped if self.state else ()) + (self._dropped(kept) if kept else ()),
         )
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns of the table that every row was written with, as far as is known."""
+        stored = [each.name for each in self.adapter.existing(self.name).schema().fields]
+        known = self.state.identity if self.state else ()
+        return tuple(name for name in stored if name in known) if known else tuple(stored)
 
     def furthest(self, greatest: Value | None) -> Value | None:
         """Where the state is after rows were added: never before where it was."""
@@ -150,7 +162,7 @@ class Work:
     def incoming_filter(self) -> NestedField | None:
         return Incoming(self.name, self.rows, self.fields, self.options).filter_field
 
-    def dropped(self, decision: Decision) -> tuple[DroppedColumn, ...]:
+    def _dropped(self, decision: Decision) -> tuple[DroppedColumn, ...]:
         """What is about to go, with the snapshot that still has it."""
         schema, base = self.adapter.existing(self.name).schema(), self.run.base
         return tuple(

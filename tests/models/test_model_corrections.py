@@ -62,6 +62,18 @@ def test_the_last_value_is_the_greatest_written_so_that_late_rows_are_not_skippe
     assert lab.states.get_last_processed_value("shop.t") == 5
 
 
+def test_a_row_of_the_look_back_from_before_a_column_came_is_not_added_again(lab: ModelLab) -> None:
+    model = {"incremental": incremental("append", "append_new_columns", filter_column="at", lookback=2)}
+    lab.source(COLUMNS, (1, 1, "a", 10), (1, 1, "a", 11))
+    lab.run("shop.t", "SELECT id, at, v FROM source", **model)
+    for _ in range(2):
+        assert lab.run("shop.t", "SELECT id, at, v, x FROM source", **model).rows == {}
+    lab.source(COLUMNS, (1, 1, "a", 10), (1, 1, "a", 11), (2, 2, "b", None), (3, 2, "c", 30))
+    for inserted in ({"inserted": 2}, {}):
+        assert lab.run("shop.t", "SELECT id, at, v, x FROM source", **model).rows == inserted
+    assert [(row["id"], row["x"]) for row in lab.rows("shop.t", "id")] == [(1, None), (1, None), (2, None), (3, 30)]
+
+
 @pytest.mark.parametrize("policy", ["full_refresh", "full_incremental_refresh", "recreate_empty"])
 def test_a_rebuilding_policy_is_the_whole_run(lab: ModelLab, policy: str) -> None:
     model = {

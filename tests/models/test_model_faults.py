@@ -12,6 +12,7 @@ from spark_code.lake import without_checksum
 from tests.catalog.harness import SparkForTests
 from tests.catalog.killing import KILLED, in_child
 from tests.models.harness import ModelLab, incremental
+from tidemark.lake import plain_path
 from tidemark.models.place import ModelPlace
 
 pytestmark = pytest.mark.fault
@@ -169,9 +170,8 @@ def test_a_refresh_that_was_killed_goes_on_behind_the_last_chunk(tmp_path: Path,
     assert beside is not None
     first = beside.current_snapshot()
     assert first is not None
+    manifests = {plain_path(manifest.manifest_path) for manifest in first.manifests(beside.io)}
     scenario.run(lab)
     assert "resumed" in str(lab.last_run(NAME).reason)
-    known = lab.platform.lake.reader.referenced(NAME)
-    kept = [file for file in first.manifests(beside.io) if file.manifest_path.removeprefix("file:") in known]
-    assert kept, "the first chunk was written again"
+    assert manifests <= lab.platform.lake.reader.referenced(NAME), "the first chunk was written again"
     assert [row["w"] for row in lab.rows(NAME, "id")] == ["A", "BB", "C"]

@@ -33,6 +33,8 @@ class ModelState:
     strategy: str | None = None
     snapshot: int | None = None
     columns: dict[str, str] = field(default_factory=dict)
+    # The columns that every row was written with: those of the last time that all rows were.
+    identity: tuple[str, ...] = ()
     dropped: tuple[DroppedColumn, ...] = ()
     # Counts the moves; 0 before the first.
     version: int = 0
@@ -62,7 +64,8 @@ def parsed(text: str, name: str) -> ModelState | None:
         known = {each.name for each in fields(ModelState)}
         dropped = tuple(DroppedColumn(**each) for each in kept.pop("dropped"))
         value = from_text(kept.pop("last_processed_value"))
-        return ModelState(value, dropped=dropped, **{key: kept[key] for key in kept.keys() & known})
+        identity = tuple(kept.pop("identity", ()))
+        return ModelState(value, dropped=dropped, identity=identity, **{key: kept[key] for key in kept.keys() & known})
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ModelStateUnreadable(
             f"{name}: its state was written by another version of Tidemark, or is damaged. Nothing was changed. "
