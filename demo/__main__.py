@@ -121,8 +121,8 @@ def build(config: Config, instance: DagsterInstance) -> None:
 
     with Progress("models"):
         done = launch(instance, ControlDatabase(config.control), list(load_project(config).models), full=False)
-    for name, record in done.items():
-        result = shown(name, record)
+    for each in done:
+        result = shown(each.name, each.record, each.failure)
         if result["error"]:
             raise TidemarkError(result["error"])
         console.print(line_of(result))

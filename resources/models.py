@@ -45,8 +45,8 @@ class ModelsResource(ConfigurableResource["ModelsResource"]):
         model, spark = self.project.find(name), self.opened.spark
         return run_checks(name, spark.table(f"{CATALOG}.{name}"), None, model.metadata.checks)
 
-    def lineage(self, name: str) -> Lineage:
-        project = self.project
+    def lineage(self, project: Project, name: str) -> Lineage:
+        """Where its columns come from, by the project's files and what the lake has."""
         return project.lineage(name, project.stored(self.opened.lake.reader, [f"+{name}"]))
 
     def columns(self, name: str) -> dict[str, str]:

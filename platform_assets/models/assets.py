@@ -1,6 +1,6 @@
 """Each model as an asset with its checks. The engine stages, checks, publishes and moves the mark; here it is told."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
 from dagster import (
@@ -72,15 +72,16 @@ def model_asset(project: Project, model: Model) -> AssetsDefinition:
         name=op_name(model.name), specs=[spec], check_specs=[check_spec(model, check) for check in checks], can_subset=True
     )
     def run_model(context: AssetExecutionContext, config: ModelOptions, models: ModelsResource) -> Iterator[Event]:
+        asked = {check.name for check in context.selected_asset_check_keys}
         if key not in context.selected_asset_keys:
-            yield from told(models.check(model.name), model)
+            yield from told(models.check(model.name), model, asked)
             return
         try:
             result = models.run(model.name, context.run.run_id, full=config.full)
         except ChecksFailed as failed:
-            yield from told(failed.results, model)
+            yield from told(failed.results, model, asked)
             raise
-        yield from told(result.checks, model)
+        yield from told(result.checks, model, asked)
         yield MaterializeResult(asset_key=key, metadata=run_metadata(models, result))
 
     return run_model
@@ -121,10 +122,10 @@ def description(check: ModelCheck) -> str:
     return f"{said} Only where {check.where}." if check.where else said
 
 
-def told(results: Any, model: Model) -> Iterator[AssetCheckResult]:
-    """Verdicts as Dagster takes them; one that blocks nothing is a warning."""
+def told(results: Iterable[CheckResult], model: Model, asked: Set[str]) -> Iterator[AssetCheckResult]:
+    """Verdicts as Dagster takes them; one that blocks nothing is a warning. The engine judges also what nobody asked for."""
     blocking = {check.name for check in model.metadata.checks if check.blocking}
-    for result in results:
+    for result in (each for each in results if each.name in asked):
         severity = AssetCheckSeverity.ERROR if result.name in blocking else AssetCheckSeverity.WARN
         yield reported(_plain(result), model_key(model.name))._replace(severity=severity)
 
@@ -139,11 +140,12 @@ def _plain(result: CheckResult) -> CheckResult:
 
 
 def run_metadata(models: ModelsResource, result: ModelResult) -> dict[str, Any]:
-    lineage = models.lineage(result.name)
+    project = models.project
+    lineage = models.lineage(project, result.name)
     told: dict[str, Any] = {
         "dagster/table_name": f"lake.{result.name}",
         "dagster/column_schema": column_schema(models.columns(result.name), lineage),
-        **lineage_metadata(models.project, lineage),
+        **lineage_metadata(project, lineage),
         "action": result.action,
         "reason": result.reason,
         "plan": MetadataValue.md(steps_told(result)),

@@ -92,7 +92,7 @@ def model_run(
 
     with open_instance(loaded) as instance, Progress("models"):
         done = launch(instance, ControlDatabase(loaded.control), chosen, full=full)
-    results = [shown(name, record) for name, record in done.items()]
+    results = [shown(each.name, each.record, each.failure) for each in done]
     if as_json:
         print_json(results[0] if len(names or ()) == 1 and len(results) == 1 else results)
     for result in results:
@@ -105,8 +105,10 @@ def model_run(
         raise typer.Exit(max(code_of(result["error"]) for result in failed))
 
 
-def shown(name: str, record: RunRecord | None) -> dict[str, Any]:
+def shown(name: str, record: RunRecord | None, failure: str | None = None) -> dict[str, Any]:
     """What came of one model, from its row in the ledger."""
+    if record is None and failure is not None:
+        return {"model": name, "status": "failed", "error": failure}  # it never began
     if record is None:
         return {"model": name, "status": "skipped", "error": f"{name}: skipped, since a model that it reads failed."}
     detail = record.detail
@@ -120,7 +122,7 @@ def shown(name: str, record: RunRecord | None) -> dict[str, Any]:
         "warnings": detail.get("warnings", []),
         "checks": detail.get("checks", {}),
         "seconds": in_all(detail.get("seconds", {})),
-        "error": record.error,
+        "error": failure or record.error,
     }
 
 
@@ -187,6 +189,7 @@ def model_state(names: Names = None, as_json: AsJson = False, config: ConfigFile
             messages.print(f"{name}: no state; the next run makes it anew", highlight=False)
             continue
         facts = asdict(state) | {
+            "snapshot": str(state.snapshot or ""),
             "columns": ", ".join(f"{column} {type_}" for column, type_ in state.columns.items()),
             "dropped": ", ".join(f"{each.name} (snapshot {each.snapshot})" for each in state.dropped),
         }

@@ -50,8 +50,10 @@ class MaterializationHandler:
     def _materialize(self, run: ModelRun, sql: str, metadata: ModelMetadata, *, full: bool) -> Outcome:
         if metadata.materialization == "view":
             run.decided("view", "a view is its query")
+            work = Work.begun(run, metadata, sql, None)
+            checks = work.check(work.rows)
             self.adapter.create_view(run.name, sql)
-            return Outcome("published", "view", "a view is its query")
+            return Outcome("published", "view", "a view is its query", checks=checks)
         if metadata.materialization == "table":
             return self._made_anew(run, sql, metadata, "a table is made anew by every run")
         if full:

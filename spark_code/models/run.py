@@ -152,6 +152,8 @@ class ModelRun(RunFrame):
         for snapshot in staged_snapshots(table, self.branch, self.base):
             said = snapshot.summary.additional_properties if snapshot.summary else {}
             deleted += int(said.get("added-position-deletes", 0)) + int(said.get("deleted-records", 0))
+            # A file of deletes is written anew together with what it held before.
+            deleted -= int(said.get("removed-position-deletes", 0))
         return replace(did, deleted=max(deleted - did.updated, 0))
 
     def publish_branch(self, state: ModelState, schema: Schema | None = None) -> int | None:

@@ -22,13 +22,21 @@ checks:
 --- */
 """
 
+VIEW = """\
+/* ---
+materialization: view
+checks: [{unique: name}]
+--- */
+"""
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, spark: SparkForTests) -> Running:
-    """Two models: lines as they are, and their sum. One delivery has arrived."""
+    """Three models: lines as they are, their sum, and a view of them. One delivery has arrived."""
     made = Running(tmp_path_factory.mktemp("running"), spark)
     made.write("silver/lines.sql", MERGED + f"SELECT record.delivery, record.line, record.sku FROM {LINES}")
     made.write("gold/sums.sql", "SELECT delivery, count(sku) AS lines FROM silver.lines GROUP BY delivery")
+    made.write("gold/names.sql", VIEW + "SELECT DISTINCT upper(sku) AS name FROM silver.lines")
     made.deliver(1, "a", "b")
     return made
 
@@ -42,7 +50,11 @@ def test_a_run_publishes_and_tells_columns_lineage_rows_and_plan(running: Runnin
     done = running.run()
     assert done.success
     assert running.rows("gold.sums") == [{"delivery": 1, "lines": 2}]
-    assert evaluations(done) == {"not_null__sku": (True, "ERROR"), "accepted_values__sku": (True, "WARN")}
+    assert evaluations(done) == {
+        "not_null__sku": (True, "ERROR"),
+        "accepted_values__sku": (True, "WARN"),
+        "unique__name": (True, "ERROR"),
+    }
 
     lines, sums = running.materialization("silver.lines").metadata, running.materialization("gold.sums").metadata
     lineage = lines["dagster/column_lineage"]
@@ -65,6 +77,13 @@ def test_a_run_publishes_and_tells_columns_lineage_rows_and_plan(running: Runnin
     assert shown.records[1].data == {"column": "lines", "comes from": "silver.lines.sku", "known": True}
     assert (sums["dagster/row_count"].value, lines["dagster/row_count"].value) == (1, 2)
     assert "no table" in str(lines["plan"].value)
+
+    names = running.materialization("gold.names").metadata
+    viewed = names["dagster/column_schema"]
+    assert isinstance(viewed, TableSchemaMetadataValue)
+    assert [(each.name, each.description) for each in viewed.value.columns] == [("name", "from silver.lines.sku")]
+    assert "dagster/row_count" not in names
+    assert running.rows("gold.names") == [{"name": "A"}, {"name": "B"}]
 
 
 def test_a_run_with_nothing_new_is_told_as_such(running: Running) -> None:
@@ -90,6 +109,16 @@ def test_a_check_that_blocks_nothing_is_a_warning_and_the_rows_are_published(run
     assert done.success
     assert evaluations(done)["accepted_values__sku"] == (False, "WARN")
     assert running.rows("gold.sums")[-1] == {"delivery": 3, "lines": 1}
+
+
+def test_a_blocking_check_keeps_a_view_as_it_was(running: Running) -> None:
+    before = running.rows("gold.names")
+    running.write("gold/names.sql", VIEW + "SELECT upper(sku) AS name FROM silver.lines")
+    done = running.run("gold.names")
+    assert not done.success
+    assert evaluations(done) == {"unique__name": (False, "ERROR")}
+    assert running.rows("gold.names") == before
+    running.write("gold/names.sql", VIEW + "SELECT DISTINCT upper(sku) AS name FROM silver.lines")
 
 
 def test_a_blocking_check_keeps_rows_back_and_what_reads_them_does_not_run(running: Running) -> None:

@@ -96,9 +96,13 @@ def test_a_column_that_could_be_of_two_tables_is_said_to_be_unknown() -> None:
     assert traced("SELECT p FROM other.t JOIN other.u").unknown == {"p"}
 
 
-def test_a_recursive_query_ends() -> None:
+def test_a_recursive_query_comes_from_what_it_begins_with() -> None:
     sql = "WITH RECURSIVE n AS (SELECT x AS i FROM silver.a UNION ALL SELECT i + 1 FROM n WHERE i < 9) SELECT i FROM n"
-    assert [str(source) for source in traced(sql).columns["i"]] == ["silver.a: x"]
+    assert flat(sql) == {"i": ["silver.a: x"]}
+
+
+def test_a_variable_that_has_no_value_yet_is_no_column() -> None:
+    assert flat("SELECT x + @rate AS y FROM silver.a WHERE id >= @start") == {"y": ["silver.a: x"]}
 
 
 def test_lineage_leads_the_other_way_too() -> None:

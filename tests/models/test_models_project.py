@@ -1,9 +1,13 @@
 """A folder of models: names, headers, variables, and what is wrong told with file and line."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.models.folder import CARTS, Folder
+from tidemark.config import load_config
 from tidemark.errors import ConfigError
+from tidemark.models.graph import load_project
 from tidemark.models.spec import ModelMetadata
 
 pytestmark = pytest.mark.fast
@@ -74,6 +78,13 @@ def test_no_folder_in_the_configuration_means_no_models(folder: Folder) -> None:
     folder.write("silver/a.sql", "no SQL at all")
     folder.configure()
     assert not folder.load().models
+
+
+def test_the_demo_has_three_models_over_bronze() -> None:
+    project = load_project(load_config(Path(__file__).parents[2] / "tidemark.yaml"))
+    assert list(project.models) == ["silver.carts", "silver.delivery_lines", "gold.deliveries"]
+    assert "'EUR' AS currency" in project.models["silver.delivery_lines"].sql
+    assert all(model.metadata.checks and model.metadata.description for model in project.models.values())
 
 
 # --- variables -------------------------------------------------------------------------------------------------------

@@ -14,13 +14,12 @@ from tidemark.config.document import Document, parsed_document, read_document, t
 from tidemark.config.models import checked_variables
 from tidemark.errors import ConfigError
 from tidemark.models import sql
+from tidemark.models.place import TAKEN
 from tidemark.models.spec import ModelMetadata
 from tidemark.models.sql import BadSql, Reference
 
 LEAST = "The least it says is `materialization: table`, view or incremental. What has nothing to say needs none."
 ELSEWHERE = "Remove it, or name another folder under `models:`."
-# Schemas that other parts of Tidemark keep their tables in.
-TAKEN = ("bronze", "catalog")
 
 _HEADER = re.compile(r"\s*/\*[ \t]*---[ \t]*\n(?P<yaml>.*?)^[ \t]*---[ \t]*\*/", re.DOTALL | re.MULTILINE)
 _OPENING = re.compile(r"\s*/\*[ \t]*---")

@@ -124,25 +124,19 @@ class _Tracer:
 
     def __init__(self, real: Mapping[str, _Table], spelling: Mapping[str, str]) -> None:
         self._real, self._spelling = real, spelling
-        self._under_way: set[tuple[int, int]] = set()
         self.lost = False
 
     def at(self, scope: Scope, position: int, path: tuple[str, ...]) -> Iterator[Source]:
         """Sources of the scope's column at the position, or of a field in it."""
-        here = (id(scope), position)
-        if here in self._under_way:  # a recursive CTE reads itself
-            return
-        self._under_way.add(here)
-        try:
-            if scope.set_operation_scopes:
-                for branch in scope.set_operation_scopes:
-                    yield from self.at(branch, position, path)
-            elif isinstance(scope.expression, exp.Query) and position < len(scope.expression.selects):
-                yield from self._in(scope.expression.selects[position].unalias(), scope, path)
-            else:
-                self.lost = True
-        finally:
-            self._under_way.discard(here)
+        if scope.set_operation_scopes:
+            for branch in scope.set_operation_scopes:
+                yield from self.at(branch, position, path)
+        elif scope.is_cte and not scope.sources and scope.expression.args.get("from_"):
+            return  # a recursive CTE inside of itself: what it begins from is told where it is read
+        elif isinstance(scope.expression, exp.Query) and position < len(scope.expression.selects):
+            yield from self._in(scope.expression.selects[position].unalias(), scope, path)
+        else:
+            self.lost = True
 
     def _in(self, expression: exp.Expr, scope: Scope, path: tuple[str, ...]) -> Iterator[Source]:
         """Sources of everything that the expression reads."""
