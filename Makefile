@@ -23,7 +23,7 @@ help:  ## List these commands
 
 setup: .venv/.ready  ## Environment .venv with the command .venv/bin/tidemark, Java and Spark's jars
 
-run: setup  ## The demo: a shop in PostgreSQL, a full run, a migration, an incremental run, the diff
+run: setup  ## The demo: a shop in PostgreSQL, its catalogue, a migration, two days of trade, three models
 	@$(BIN)/python -m demo
 
 ui: setup  ## Dagster's web UI with all runs

@@ -1,4 +1,4 @@
-"""`make run`: a full run, a migration, an incremental run, two days of trade; run again, it goes on from where it was."""
+"""`make run`: a full run, a migration, an incremental run, two days of trade, three models; run again, it goes on."""
 
 import argparse
 import os
@@ -16,8 +16,9 @@ from rich.console import Console
 
 from demo.migration import migration
 from demo.postgres import postgres
-from demo.trade import carts, deliver
+from demo.trade import carts, deliver, new_column
 from tidemark.config import Config, load_config
+from tidemark.errors import TidemarkError
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -101,9 +102,36 @@ def land(instance: DagsterInstance) -> None:
         console.print(line_of(shown(stream, record)))
 
 
+def widen(url: str) -> str:
+    """The shop's developers give carts one more column."""
+    with psycopg.connect(url) as connection:
+        known = connection.execute("SELECT count(*) FROM information_schema.columns WHERE table_name = 'cart'").fetchone()
+        statement = new_column(known[0] if known else 0)
+        connection.execute(statement.encode())
+    return statement
+
+
+def build(config: Config, instance: DagsterInstance) -> None:
+    """Brings all models up to date, in the order in which they read each other."""
+    from platform_assets.models.commands import line_of, shown
+    from platform_assets.models.launch import launch
+    from tidemark.cli.running import Progress
+    from tidemark.control import ControlDatabase
+    from tidemark.models.graph import load_project
+
+    with Progress("models"):
+        done = launch(instance, ControlDatabase(config.control), list(load_project(config).models), full=False)
+    for each in done:
+        result = shown(each.name, each.record, each.failure)
+        if result["error"]:
+            raise TidemarkError(result["error"])
+        console.print(line_of(result))
+
+
 def tell() -> None:
     from platform_assets.catalog.commands import diff
     from platform_assets.instance import open_instance
+    from platform_assets.models.commands import model_plan
 
     config = load_config(ROOT / "tidemark.yaml")
     with shop() as url, open_instance(config) as instance:
@@ -120,15 +148,22 @@ def tell() -> None:
         console.rule("5. a day of trade, landed in Bronze")
         trade(url, deliveries())
         land(instance)
-        console.rule("6. another one: only what is new")
+        console.rule("6. three models over Bronze")
+        build(config, instance)
+        console.rule("7. another day, and carts have one more column: only what is new is read")
+        console.print(f"   {widen(url)}", markup=False)
         trade(url, deliveries())
         land(instance)
+        console.rule("8. the models follow: first the plan, then the run")
+        model_plan(config=config.path)
+        build(config, instance)
     store = config.store.folder
     console.print("\nWhere to look next:")
     console.print("  make ui                                        the assets, their checks and these runs in Dagster")
     console.print("  make run                                       again: the shop changes, only the change is read")
     console.print(f"  {store}/persistent-artifacts/…                 marker.txt, current-state/, runs/*/incremental-diff/")
     console.print("  .venv/bin/tidemark stream history default/shop/shop.carts     how far it was read, when and by whom")
+    console.print("  .venv/bin/tidemark model lineage gold.deliveries              where its columns come from")
     console.print("  .venv/bin/tidemark --help                      history, state, diff, check, rollback, …")
 
 

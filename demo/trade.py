@@ -16,6 +16,11 @@ def carts() -> list[str]:
     ]
 
 
+def new_column(number: int) -> str:
+    """A statement that gives carts one more column; `number` is how many they have."""
+    return f"ALTER TABLE sales.cart ADD COLUMN channel_{number} text DEFAULT 'web'"
+
+
 def deliver(folder: Path, step: int) -> Path:
     """Puts the next delivery into the folder, whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)

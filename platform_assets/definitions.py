@@ -4,9 +4,11 @@ from dagster import Definitions, in_process_executor
 
 from platform_assets.catalog.definitions import catalog_definitions
 from platform_assets.connectors.definitions import ingest_definitions
+from platform_assets.models.definitions import model_definitions
 from resources.catalog import CatalogResource, MarkerResource
 from resources.connectors import ConnectorsResource
 from resources.io_managers import ExtractsIOManager, JsonDiffIOManager, StagedStateIOManager
+from resources.models import ModelsResource
 from resources.platform import PlatformResource, open_platform
 
 config = open_platform(None).config
@@ -17,6 +19,7 @@ catalog = CatalogResource(platform=platform)
 defs = Definitions.merge(
     catalog_definitions(config),
     ingest_definitions(config),
+    model_definitions(config),
     Definitions(
         # One process, one Spark session: a process per step would cost a new JVM each.
         executor=in_process_executor,
@@ -24,6 +27,7 @@ defs = Definitions.merge(
             "platform": platform,
             "catalog": catalog,
             "connectors": ConnectorsResource(platform=platform),
+            "models": ModelsResource(platform=platform),
             "marker_file": MarkerResource(catalog=catalog),
             "extracts": ExtractsIOManager(catalog=catalog),
             "staged_state": StagedStateIOManager(catalog=catalog),

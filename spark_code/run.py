@@ -55,5 +55,5 @@ class RunFrame:
         if wrong:
             told = "; ".join(f"{result.name}: {result.summary}" for result in wrong)
             self._error = ChecksFailed(
-                f"{subject}: nothing was published and the mark did not move. {told}. {advice}".rstrip()
+                f"{subject}: nothing was published and the mark did not move. {told}. {advice}".rstrip(), wrong
             )

@@ -3,6 +3,10 @@
 A message says what happened, to what, and what to do. It never carries a secret or a value of state.
 """
 
+from collections.abc import Iterable
+
+from tidemark.checks import CheckResult
+
 
 class TidemarkError(Exception):
     """Anything that went wrong and has a name. The command line ends with exit code 1."""
@@ -30,6 +34,14 @@ class UnknownRun(UsageError):
 
 class UnknownStream(UsageError):
     """No stream of that id in the manifest."""
+
+
+class UnknownModel(UsageError):
+    """No model of that name in the project."""
+
+
+class QueryInvalid(UsageError):
+    """A model's query cannot be read, or lacks a column that the model needs."""
 
 
 # --- the outside world -------------------------------------------------------------------------------------------------
@@ -154,6 +166,26 @@ class SchemaRefused(StateError):
     """The fields of a source are not what the manifest, or a run that is under way, can land."""
 
 
+class SchemaChangeRefused(StateError, ValueError):
+    """A model's query has other columns than its table, and the model's policy does not allow what that would take."""
+
+
+class ValueMisfit(StateError):
+    """A value does not fit the type of the column that it is to be stored in."""
+
+
+class DuplicateKeys(StateError):
+    """New rows of a model share a key, and nothing says which of them wins."""
+
+
+class ModelStateUnreadable(StateError):
+    """The state of a model was written by another version, or is damaged."""
+
+
+class NotRestorable(StateError):
+    """A dropped column, or part of its values, is no longer to be had."""
+
+
 class StateMoved(StateError):
     """The state of a stream is not at the version it was read at."""
 
@@ -172,6 +204,10 @@ class MarkerCorrupt(StateError):
 
 class ChecksFailed(StateError):
     """A check on the staged state failed: nothing was published, the marker did not move."""
+
+    def __init__(self, words: str, results: Iterable[CheckResult] = ()) -> None:
+        super().__init__(words)
+        self.results = tuple(results)
 
 
 class TooManyRemoved(StateError):

@@ -1,11 +1,13 @@
 """Work on several things at a shell: progress while it goes on, and one failure does not stop the others."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import typer
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from tidemark.cli.output import messages
@@ -13,6 +15,9 @@ from tidemark.errors import TidemarkError
 from tidemark.progress import listening
 
 T = TypeVar("T")
+
+# A step that tells how far it is: "chunk 3 of 12: …".
+_COUNTED = re.compile(r"(?P<what>.+?) (?P<number>\d+) of (?P<total>\d+)(?:: (?P<told>.*))?")
 
 
 @dataclass
@@ -55,6 +60,7 @@ class Progress:
     def __init__(self, title: str) -> None:
         self._title = title
         self._steps: dict[str, float | None] = {}
+        self._counted: dict[str, re.Match[str]] = {}
         self._live = Live(console=messages, refresh_per_second=8, transient=True)
         self._listening = listening(self._on_step)
 
@@ -69,7 +75,11 @@ class Progress:
             self._live.stop()
 
     def _on_step(self, step: str, seconds: float | None) -> None:
-        self._steps[step] = seconds
+        counted = _COUNTED.fullmatch(step)
+        if counted:
+            self._counted[counted["what"]] = counted
+        else:
+            self._steps[step] = seconds
         if messages.is_terminal:
             self._live.update(self._table())
         elif seconds is None:
@@ -79,4 +89,9 @@ class Progress:
         table = Table.grid(padding=(0, 2))
         for step, seconds in self._steps.items():
             table.add_row("…" if seconds is None else "✓", step, "" if seconds is None else f"{seconds:.1f} s")
+        for counted in self._counted.values():
+            number, total = int(counted["number"]), int(counted["total"])
+            # The one that is told of is under way, not done.
+            bar = ProgressBar(total=total, completed=number - 1, width=30)
+            table.add_row(f"{number}/{total}", bar, counted["told"] or counted["what"])
         return table

@@ -3,12 +3,14 @@
 from tidemark.config.connection import Connection
 from tidemark.config.loading import load_config
 from tidemark.config.model import Config, EmailSettings, SparkSettings, StoreSettings
+from tidemark.config.models import ModelsSettings
 from tidemark.config.schema import config_schema
 
 __all__ = [
     "Config",
     "Connection",
     "EmailSettings",
+    "ModelsSettings",
     "SparkSettings",
     "StoreSettings",
     "config_schema",

@@ -39,9 +39,19 @@ def read_document(path: Path, file: str, *, least: str, elsewhere: str) -> Docum
 
     `least` tells what such a file needs at least, `elsewhere` how to name another file.
     """
+    return parsed_document(text_of(path, file, elsewhere), file, least=least)
+
+
+def parsed_document(text: str, file: str, *, least: str) -> Document:
+    """The document in the text, whose lines are those of the file."""
     document = Document(file)
+    strange = yaml.reader.Reader.NON_PRINTABLE.search(text)
+    if strange:
+        line = text.count("\n", 0, strange.start()) + 1
+        words = f"a character that cannot be in YAML (code {ord(strange.group()):#x}). Remove it."
+        raise as_error(file, [Problem(line, (), words)])
     try:
-        node = yaml.compose(_text(path, file, elsewhere), Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is None:
             raise ConfigError(f"{file}: the file is empty. {least}")
         document.data = _Walk(document).value(node, ())
@@ -55,22 +65,17 @@ def read_document(path: Path, file: str, *, least: str, elsewhere: str) -> Docum
     return document
 
 
-def _text(path: Path, file: str, elsewhere: str) -> str:
+def text_of(path: Path, file: str, elsewhere: str) -> str:
+    """The file's text; a file that is not there, or not text, is an error."""
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{file}: the configuration cannot be read ({error.strerror}). {elsewhere}") from None
     try:
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise as_error(file, [Problem(line, (), "this is not UTF-8 text. Save the file as UTF-8.")]) from None
-    strange = yaml.reader.Reader.NON_PRINTABLE.search(text)
-    if strange:
-        line = text.count("\n", 0, strange.start()) + 1
-        words = f"a character that cannot be in YAML (code {ord(strange.group()):#x}). Remove it."
-        raise as_error(file, [Problem(line, (), words)])
-    return text
 
 
 def _advice(error: yaml.MarkedYAMLError) -> str:

@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_va
 from pydantic.json_schema import SkipJsonSchema
 
 from tidemark.config.connection import Connection
+from tidemark.config.models import ModelsSettings
 from tidemark.config.problems import did_you_mean
 from tidemark.config.values import (
     PlainValue,
@@ -149,6 +150,8 @@ class Config(Section):
     """Credentials that manifests name: fields with a reference to the environment each, ${NAME}."""
     tenants: Annotated[TextList, Field(min_length=1)] = ("default",)
     """Whose streams are read: every connector is run for each tenant apart."""
+    models: ModelsSettings | None = None
+    """The folder of models: queries whose results are kept as tables and views. Or folder, variables and external."""
     email: EmailSettings | None = None
     """The mail server that failures are reported through. Without it, no mail is sent."""
     dagster_home: Annotated[Path, Field(strict=False)] | None = None

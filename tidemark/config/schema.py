@@ -15,10 +15,11 @@ def config_schema() -> dict[str, Any]:
     schema = Config.model_json_schema(by_alias=True)
     parts = schema["$defs"]
     parts["Connection"]["properties"]["app"]["enum"] = list(known_apps())
-    parts["StoreSettings"] = {
-        "anyOf": [{"type": "string", "minLength": 1}, parts["StoreSettings"]],
-        "description": parts["StoreSettings"]["description"],
-    }
+    for section in ("ModelsSettings", "StoreSettings"):
+        parts[section] = {
+            "anyOf": [{"type": "string", "minLength": 1}, parts[section]],
+            "description": parts[section]["description"],
+        }
     return {"$schema": DIALECT, **with_references(schema)}
 
 

@@ -1,0 +1,1 @@
+"""Models in Dagster: an asset and its checks per model, and the command `tidemark model`."""

@@ -1,0 +1,164 @@
+"""Each model as an asset with its checks. The engine stages, checks, publishes and moves the mark; here it is told."""
+
+from collections.abc import Iterable, Iterator, Set
+from typing import Any
+
+from dagster import (
+    AssetCheckResult,
+    AssetCheckSeverity,
+    AssetCheckSpec,
+    AssetDep,
+    AssetExecutionContext,
+    AssetsDefinition,
+    AssetSpec,
+    Config,
+    MaterializeResult,
+    MetadataValue,
+    SpecificPartitionsPartitionMapping,
+    multi_asset,
+)
+from pydantic import Field
+
+from platform_assets.catalog.checks import reported
+from platform_assets.connectors.assets import OWNERS
+from platform_assets.models.metadata import (
+    column_schema,
+    definition_metadata,
+    key_of,
+    lineage_metadata,
+    model_key,
+)
+from resources.models import ModelsResource
+from tidemark.checks import CheckResult
+from tidemark.errors import ChecksFailed
+from tidemark.models.checks import ModelCheck
+from tidemark.models.graph import Project
+from tidemark.models.project import Model
+from tidemark.models.results import ModelResult
+
+Event = AssetCheckResult | MaterializeResult[None]
+
+
+class ModelOptions(Config):
+    """How to run this time."""
+
+    full: bool = Field(default=False, description="Make the table anew from the whole query, whatever the state says.")
+
+
+def group(model: Model) -> str:
+    return f"models_{model.schema}"
+
+
+def op_name(name: str) -> str:
+    return name.replace(".", "__")
+
+
+def model_asset(project: Project, model: Model) -> AssetsDefinition:
+    """The asset of one model."""
+    key, checks = model_key(model.name), model.metadata.checks
+    spec = AssetSpec(
+        key,
+        deps=dependencies(project, model),
+        description=model.metadata.description or f"The query {model.path.name} of the project, as a {kind(model)}.",
+        group_name=group(model),
+        kinds={"spark", "sql", "iceberg"},
+        owners=[model.metadata.owner] if model.metadata.owner else OWNERS,
+        tags=dict.fromkeys(model.metadata.tags, ""),
+        metadata=definition_metadata(model),
+    )
+
+    # Subsets allow what a run leaves out: without a change nothing is checked, and checks can be asked for alone.
+    @multi_asset(
+        name=op_name(model.name), specs=[spec], check_specs=[check_spec(model, check) for check in checks], can_subset=True
+    )
+    def run_model(context: AssetExecutionContext, config: ModelOptions, models: ModelsResource) -> Iterator[Event]:
+        asked = {check.name for check in context.selected_asset_check_keys}
+        if key not in context.selected_asset_keys:
+            yield from told(models.check(model.name), model, asked)
+            return
+        try:
+            result = models.run(model.name, context.run.run_id, full=config.full)
+        except ChecksFailed as failed:
+            yield from told(failed.results, model, asked)
+            raise
+        yield from told(result.checks, model, asked)
+        yield MaterializeResult(asset_key=key, metadata=run_metadata(models, result))
+
+    return run_model
+
+
+def kind(model: Model) -> str:
+    return "view" if model.metadata.materialization == "view" else "table"
+
+
+def dependencies(project: Project, model: Model) -> list[AssetDep]:
+    """The assets that its query reads; of a stream, only the tenants whose tables it names."""
+    tenants: dict[Any, list[str]] = {}
+    for bronze in project.streams(model.name):
+        tenants.setdefault(key_of(project, bronze.name), []).append(bronze.place.tenant)
+    streams = [
+        AssetDep(key, partition_mapping=SpecificPartitionsPartitionMapping(sorted(set(of)))) for key, of in tenants.items()
+    ]
+    others = [AssetDep(key_of(project, name)) for name in model.references if name not in project.bronze]
+    return [*streams, *others]
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def check_spec(model: Model, check: ModelCheck) -> AssetCheckSpec:
+    return AssetCheckSpec(check.name, asset=model_key(model.name), description=description(check), blocking=check.blocking)
+
+
+def description(check: ModelCheck) -> str:
+    columns = ", ".join(check.columns)
+    said = {
+        "unique": f"No two rows share {columns}.",
+        "not_null": f"{columns}: never NULL.",
+        "accepted_values": f"{columns} has only the values that are accepted.",
+        "relationships": f"Every {columns} is found in {check.relationships.to if check.relationships else ''}.",
+        "row_count_change": "The number of rows does not move too far in one run.",
+    }[check.kind]
+    return f"{said} Only where {check.where}." if check.where else said
+
+
+def told(results: Iterable[CheckResult], model: Model, asked: Set[str]) -> Iterator[AssetCheckResult]:
+    """Verdicts as Dagster takes them; one that blocks nothing is a warning. The engine judges also what nobody asked for."""
+    blocking = {check.name for check in model.metadata.checks if check.blocking}
+    for result in (each for each in results if each.name in asked):
+        severity = AssetCheckSeverity.ERROR if result.name in blocking else AssetCheckSeverity.WARN
+        yield reported(_plain(result), model_key(model.name))._replace(severity=severity)
+
+
+def _plain(result: CheckResult) -> CheckResult:
+    """Without numbers that there are none of: Dagster knows no None among facts."""
+    facts = {name: value for name, value in result.facts.items() if value is not None}
+    return CheckResult(result.name, result.passed, result.summary, facts)
+
+
+# --- what a run did --------------------------------------------------------------------------------------------------
+
+
+def run_metadata(models: ModelsResource, result: ModelResult) -> dict[str, Any]:
+    project = models.project
+    lineage = models.lineage(project, result.name)
+    told: dict[str, Any] = {
+        "dagster/table_name": f"lake.{result.name}",
+        "dagster/column_schema": column_schema(models.columns(result.name), lineage),
+        **lineage_metadata(project, lineage),
+        "action": result.action,
+        "reason": result.reason,
+        "plan": MetadataValue.md(steps_told(result)),
+        "seconds": max(result.seconds.values(), default=0.0),
+        **{f"rows {what}": count for what, count in result.rows.items()},
+    }
+    rows = models.rows(result.name)
+    return told if rows is None else told | {"dagster/row_count": rows}
+
+
+def steps_told(result: ModelResult) -> str:
+    """What was decided and why, as a list that people read."""
+    lines = [f"{result.action}: {result.reason}"]
+    lines += [f"{'**destructive** ' if step.destructive else ''}{step.words}" for step in result.steps]
+    lines += [f"warning: {warning}" for warning in result.warnings]
+    return "\n".join(f"- {line}" for line in lines)

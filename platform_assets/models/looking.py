@@ -1,0 +1,124 @@
+"""`tidemark model list|lineage`: what the project says, without Spark."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from tidemark.cli.app import AsJson, ConfigFile
+from tidemark.cli.output import messages, print_json, print_table
+from tidemark.config import load_config
+from tidemark.config.problems import did_you_mean
+from tidemark.errors import LakeError, UsageError
+from tidemark.models.graph import Project, load_project
+from tidemark.models.lineage import Lineage, Source, origins, readers
+
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A model: schema.table.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[MODEL…]", help="Models: schema.table, +a with all that it reads, a+ with all that read it, silver.*."
+    ),
+]
+
+
+def model_list(names: Names = None, as_json: AsJson = False, config: ConfigFile = None) -> None:
+    """The models in the order they run, how each is kept, and what it reads."""
+    project = load_project(load_config(config))
+    rows = [
+        {
+            "model": model.name,
+            "materialization": model.metadata.materialization,
+            "strategy": model.metadata.incremental.strategy if model.metadata.incremental else None,
+            "on_schema_change": model.policy,
+            "reads": list(model.references),
+            "checks": [check.name for check in model.metadata.checks],
+            "owner": model.metadata.owner,
+            "description": model.metadata.description,
+            "file": str(model.path),
+        }
+        for model in project.selected(names or ())
+    ]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(
+            "models",
+            ["model", "kept as", "on schema change", "reads", "checks"],
+            [
+                [row["model"], kept_as(row), row["on_schema_change"], "\n".join(row["reads"]), len(row["checks"])]
+                for row in rows
+            ],
+        )
+    else:
+        messages.print("no models: write `models: FOLDER` into the configuration", highlight=False)
+
+
+def kept_as(row: Mapping[str, Any]) -> str:
+    return f"{row['materialization']}, {row['strategy']}" if row["strategy"] else str(row["materialization"])
+
+
+def model_lineage(
+    name: ModelName,
+    column: Annotated[str | None, typer.Argument(metavar="[COLUMN]", help="Only this column.")] = None,
+    as_json: AsJson = False,
+    config: ConfigFile = None,
+) -> None:
+    """Where the columns of a model come from, one step back and to the very beginning, and who reads them."""
+    from spark_code.platform import Platform
+
+    loaded = load_config(config)
+    project = load_project(loaded)
+    project.find(name)
+    lineages = project.lineages(known=stored(project, Platform(loaded)))
+    columns = chosen(name, lineages[name], column)
+    rows = [row_of(lineages, name, each) for each in columns]
+    if as_json:
+        print_json({"model": name, "columns": rows})
+        return
+    print_table(
+        name,
+        ["column", "comes from", "in the end from", "read by"],
+        [[row["column"], *(told(row[key]) for key in ("from", "origins", "read_by"))] for row in rows],
+    )
+    unknown = [row["column"] for row in rows if not row["known"]]
+    if unknown:
+        messages.print(f"not all of it is known: {', '.join(unknown)}", style="yellow", highlight=False)
+
+
+def stored(project: Project, platform: Any) -> Mapping[str, Any]:
+    """The columns in the lake; a lake that is away takes nothing from what the files tell."""
+    try:
+        return project.stored(platform.lake.reader)
+    except LakeError as error:
+        messages.print(f"the lake cannot be read, the files alone tell: {error}", style="yellow", highlight=False)
+        return {}
+
+
+def chosen(model: str, lineage: Lineage, column: str | None) -> list[str]:
+    if column is None:
+        return list(lineage.columns)
+    found = [name for name in lineage.columns if name.lower() == column.lower()]
+    if not found:
+        known = list(lineage.columns)
+        raise UsageError(f"{model} has no column '{column}'.{did_you_mean(column, known)} Columns: {', '.join(known)}.")
+    return found
+
+
+def row_of(lineages: Mapping[str, Lineage], model: str, column: str) -> dict[str, Any]:
+    lineage = lineages[model]
+    return {
+        "column": column,
+        "from": plain(lineage.columns[column]),
+        "origins": plain(origins(lineages, model, column) if lineage.columns[column] else ()),
+        "read_by": plain(readers(lineages, model, column)),
+        "known": column not in lineage.unknown,
+    }
+
+
+def plain(sources: Any) -> list[dict[str, str]]:
+    return [{"table": each.table, "column": each.column} for each in sources]
+
+
+def told(sources: list[dict[str, str]]) -> str:
+    return "\n".join(str(Source(**each)) for each in sources)

@@ -1,0 +1,66 @@
+"""Models as a Dagster resource: the project, and the engine that runs it."""
+
+from collections.abc import Sequence
+
+from dagster import ConfigurableResource, ResourceDependency
+
+from resources.platform import PlatformResource
+from spark_code.models.checks import run_checks
+from spark_code.models.engine import ExecutionEngine
+from spark_code.platform import Platform
+from tidemark.checks import CheckResult
+from tidemark.lake import CATALOG
+from tidemark.models.graph import Project, load_project
+from tidemark.models.lineage import Lineage
+from tidemark.models.results import ModelResult
+from tidemark.progress import report
+
+
+class ModelsResource(ConfigurableResource["ModelsResource"]):
+    """Runs models of the project as its files are now."""
+
+    platform: ResourceDependency[PlatformResource]
+
+    @property
+    def opened(self) -> Platform:
+        return self.platform.platform
+
+    @property
+    def project(self) -> Project:
+        return load_project(self.opened.config)
+
+    @property
+    def engine(self) -> ExecutionEngine:
+        return ExecutionEngine(self.opened, self.project.models.values())
+
+    def run(self, name: str, dagster_run: str, *, full: bool) -> ModelResult:
+        """Brings one model up to date; its row in the ledger is called by both runs' names."""
+        report(name)
+        result = self.engine.execute_model(name, full=full, run_id=run_name(dagster_run, name))
+        report(name, max(result.seconds.values(), default=0.0))
+        return result
+
+    def check(self, name: str) -> Sequence[CheckResult]:
+        """The checks of a model on what is published."""
+        model, spark = self.project.find(name), self.opened.spark
+        return run_checks(name, spark.table(f"{CATALOG}.{name}"), None, model.metadata.checks)
+
+    def lineage(self, project: Project, name: str) -> Lineage:
+        """Where its columns come from, by the project's files and what the lake has."""
+        return project.lineage(name, project.stored(self.opened.lake.reader, [f"+{name}"]))
+
+    def columns(self, name: str) -> dict[str, str]:
+        """The columns of its table or view, each with its type."""
+        return dict(self.opened.spark.table(f"{CATALOG}.{name}").dtypes)
+
+    def rows(self, name: str) -> int | None:
+        """How many rows its table has; nobody counts those of a view."""
+        reader = self.opened.lake.reader
+        table = reader.table(name)
+        published = table.current_snapshot() if table else None
+        return None if table is None else reader.rows(name, published.snapshot_id if published else None)
+
+
+def run_name(dagster_run: str, model: str) -> str:
+    """A Dagster run may run several models; each has a row of its own in the ledger."""
+    return f"{dagster_run}.{model}"

@@ -1,0 +1,1 @@
+"""Models on Spark: queries kept in step with their sources."""

@@ -1,0 +1,215 @@
+"""The lake as models use it: queries read by Spark, tables made and changed in few commits."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+
+from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
+from pyiceberg.types import NestedField
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_code.models.types import NoSuchType, iceberg_fields, renumbered
+from spark_code.platform import Platform
+from tidemark.errors import LakeError, QueryInvalid
+from tidemark.faults import fault_point
+from tidemark.lake import CATALOG
+from tidemark.models.compare import Path, doubled, same
+from tidemark.models.place import NAMESPACE, ModelPlace, quoted, spark_name
+from tidemark.models.policy import SchemaStep
+from tidemark.models.sql import BadSql, variables_in, with_variables
+
+# Deletes are written beside the files, so that the cost of a merge follows the change. Small row groups let a reader of
+# one range of keys skip the others.
+PROPERTIES = {
+    "format-version": "2",
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.merge.mode": "merge-on-read",
+    "write.delete.distribution-mode": "none",
+    "write.distribution-mode": "none",
+    "write.parquet.compression-codec": "zstd",
+    "write.parquet.row-group-size-bytes": str(16 * 1024 * 1024),
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+# What a table's published rows mean for the state: written in the commit that publishes them.
+STATE = "tidemark.model-state"
+# What a refresh in chunks was begun for: it goes on only if that is still so.
+REFRESH = "tidemark.refresh"
+
+
+class ModelAdapter:
+    """Tables, views and queries of the models of one platform. Names are models' names."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
+        self.lake = platform.lake
+        self.reader = platform.lake.reader
+        self._namespaces: set[tuple[str, ...]] = set()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, with names in queries meaning tables of the lake."""
+        session = self.platform.spark
+        if session.catalog.currentCatalog() != CATALOG:
+            session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{NAMESPACE}")
+            session.sql(f"USE {CATALOG}.{NAMESPACE}")
+        return session
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def table(self, name: str) -> Table | None:
+        return self.reader.table(ModelPlace(name).table)
+
+    def existing(self, name: str) -> Table:
+        found = self.table(name)
+        if found is None:
+            raise LakeError(f"{name}: its table is gone from the lake. Run the model again: it is made anew.")
+        return found
+
+    def table_exists(self, name: str) -> bool:
+        """Whether the model has a table that was published once; one that a killed first run made does not count."""
+        found = self.table(name)
+        return found is not None and (found.current_snapshot() is not None or STATE in found.properties)
+
+    def query(self, sql: str, name: str, variables: Mapping[str, object] | None = None) -> DataFrame:
+        """The query, read but not run; what is wrong with it is named."""
+        try:
+            if variables is not None and variables_in(sql):
+                sql = with_variables(sql, {key: _plain(value) for key, value in variables.items()})
+            frame = self.spark.sql(sql.rstrip().rstrip(";"))
+        except BadSql as wrong:
+            raise QueryInvalid(f"{name}: its query, line {wrong.line}: {wrong}") from None
+        except (ParseException, AnalysisException) as wrong:
+            raise QueryInvalid(f"{name}: its query cannot be read: {first_words(wrong)}") from None
+        self._refuse_nameless(frame, name)
+        return frame
+
+    def query_fields(self, frame: DataFrame, name: str) -> tuple[NestedField, ...]:
+        try:
+            return iceberg_fields(frame.schema)
+        except NoSuchType as wrong:
+            raise QueryInvalid(f"{name}: {wrong}.") from None
+
+    def _refuse_nameless(self, frame: DataFrame, name: str) -> None:
+        if not frame.columns:
+            raise QueryInvalid(f"{name}: its query returns no columns. A model is one SELECT of at least one.")
+        twice = doubled(frame.columns)
+        if twice:
+            raise QueryInvalid(
+                f"{name}: its query has columns of the same name: {', '.join(twice)}. Letter case does not count. "
+                "Give one of them another name."
+            )
+
+    def recorded(self, name: str) -> dict[str, object] | None:
+        """What the last publication said of the state."""
+        found = self.table(name)
+        text = found.properties.get(STATE) if found else None
+        return json.loads(text) if text else None
+
+    # --- making and changing tables ----------------------------------------------------------------------------------
+
+    def make(self, table: str, fields: Iterable[NestedField], location: str | None = None) -> Table:
+        """An empty table of exactly these columns, numbers included."""
+        parts = table.split(".")
+        self._make_namespace(tuple(parts[:-1]))
+        location = location or "/".join([self.reader.settings.warehouse.rstrip("/"), *parts])
+        schema = Schema(*fields)
+        fault_point("models.before_make")
+        try:
+            made = self.reader.catalog.create_table(table, schema, location=location, properties=PROPERTIES)
+        except TableAlreadyExistsError:
+            raise LakeError(
+                f"{table}: there is a view of that name, and the model is a table. Drop it, or rename one."
+            ) from None
+        if made.schema().fields != schema.fields:
+            numbered = Schema(*schema.fields, schema_id=1)
+            updates = (AddSchemaUpdate(schema_=numbered), SetCurrentSchemaUpdate(schema_id=1))
+            self.reader.catalog.commit_table(made, (), updates)
+        fault_point("models.after_make")
+        return self.reader.catalog.load_table(table)
+
+    def _make_namespace(self, parts: tuple[str, ...]) -> None:
+        """By Spark: it also makes the catalogue's own tables in a new database."""
+        for depth in range(1, len(parts) + 1):
+            if parts[:depth] not in self._namespaces:
+                self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{'.'.join(map(quoted, parts[:depth]))}")
+                self._namespaces.add(parts[:depth])
+
+    def drop(self, table: str) -> None:
+        """Takes a table out of the catalogue. Its files are swept later."""
+        fault_point("models.before_drop_table")
+        if self.reader.table(table) is not None:
+            self.reader.catalog.drop_table(table)
+        fault_point("models.after_drop_table")
+
+    def add_and_widen(self, name: str, steps: Iterable[SchemaStep]) -> None:
+        """What only adds to a table, in one commit: readers see NULL in a new column and the same values in a wider one."""
+        table = self.existing(name)
+        fault_point("models.before_alter")
+        with table.update_schema() as update:
+            for step in steps:
+                if step.kind == "add":
+                    update.add_column(step.change.path, step.change.query_type)  # type: ignore[arg-type]
+                else:
+                    update.update_column(step.change.path, step.change.query_type)
+        fault_point("models.after_alter")
+
+    def remove_columns(self, name: str, paths: Iterable[Path]) -> None:
+        """Takes back columns that were added for a run that never published."""
+        table = self.table(name)
+        known = [path for path in paths if table is not None and _has(table.schema(), path)]
+        if table is not None and known:
+            with table.update_schema(allow_incompatible_changes=True) as update:
+                for path in known:
+                    update.delete_column(path)
+            fault_point("models.after_undo_alter")
+
+    def create_view(self, name: str, sql: str) -> None:
+        """Makes or replaces a view of the query."""
+        place = ModelPlace(name)
+        if self.table(name) is not None:
+            raise QueryInvalid(
+                f"{name}: there is a table of that name, and the model is a view. Drop it, or rename the model."
+            )
+        self.query(sql, name)
+        self._make_namespace(tuple(place.table.split(".")[:-1]))
+        fault_point("models.before_view")
+        self.spark.sql(f"CREATE OR REPLACE VIEW {place.spark_name} AS {sql.rstrip().rstrip(';')}")
+        fault_point("models.after_view")
+
+    def frame(self, table: str, branch: str | None = None) -> DataFrame:
+        return self.spark.table(spark_name(table, branch))
+
+
+def numbered(fields: Iterable[NestedField], table: Table) -> Iterator[NestedField]:
+    """Columns as a table can take them: one that it has already keeps its numbers, any other gets new ones."""
+    fresh = count(table.metadata.last_column_id + 1)
+    known = {field.name.lower(): field for field in table.schema().fields}
+    for field in fields:
+        old = known.get(field.name.lower())
+        if old is not None and same(old.field_type, field.field_type):
+            yield NestedField(old.field_id, field.name, old.field_type, required=False)
+        else:
+            yield renumbered(field, fresh)
+
+
+def first_words(wrong: PySparkException) -> str:
+    """Spark's own words without its long ends."""
+    return str(wrong).partition("\n\nJVM stacktrace")[0].partition(";\n'")[0].strip()[:600]
+
+
+def _has(schema: Schema, path: Path) -> bool:
+    try:
+        schema.find_field(".".join(path))
+    except ValueError:
+        return False
+    return True
+
+
+def _plain(value: object) -> str | int | float | bool | None:
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

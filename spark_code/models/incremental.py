@@ -1,0 +1,192 @@
+"""An incremental model brought up to date: schemas first, then the policy, then hashes and state, then rows."""
+
+from dataclasses import dataclass
+
+from pyiceberg.schema import Schema
+from pyspark.sql import DataFrame
+
+from spark_code.models.align import aligned
+from spark_code.models.incoming import Incoming, refuse_misfits
+from spark_code.models.rebuild import Rebuild, beside
+from spark_code.models.run import ModelRun
+from spark_code.models.schema import (
+    SchemaChangeHandler,
+    SchemaComparator,
+    add_columns,
+    converted_fields,
+    schema_afterwards,
+)
+from spark_code.models.strategies import gathered
+from spark_code.models.target import Target, Written, is_large
+from spark_code.models.work import Outcome, Work
+from tidemark.checks import CheckResult
+from tidemark.models.hashes import config_hash, sql_hash
+from tidemark.models.place import spark_name
+from tidemark.models.policy import Decision
+from tidemark.models.results import Action
+from tidemark.models.spec import Incremental, ModelMetadata, Strategy
+from tidemark.models.state import ModelState, ModelStateManager
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Whether a run brings what is new or everything, and why."""
+
+    incremental: bool
+    reason: str
+
+    @property
+    def action(self) -> Action:
+        return "incremental" if self.incremental else "full"
+
+
+class IncrementalExecutor:
+    """Runs the three strategies, all in the same order."""
+
+    def __init__(self, state_manager: ModelStateManager, run: ModelRun, metadata: ModelMetadata) -> None:
+        self.state_manager = state_manager
+        self.run = run
+        self.metadata = metadata
+
+    def execute_append_strategy(self, table_name: str, sql_query: str) -> Outcome:
+        """Adds new rows."""
+        return self._execute(table_name, sql_query, "append")
+
+    def execute_merge_strategy(self, table_name: str, sql_query: str) -> Outcome:
+        """Adds rows of new keys and replaces those that differ."""
+        return self._execute(table_name, sql_query, "merge")
+
+    def execute_delete_insert_strategy(self, table_name: str, sql_query: str) -> Outcome:
+        """Replaces rows by key, condition or range."""
+        return self._execute(table_name, sql_query, "delete_insert")
+
+    def should_run_incremental(self, state: ModelState | None, sql: str, incremental: Incremental, *, handled: bool) -> Mode:
+        """Decides from state and hashes, after the policy has spoken.
+
+        An edited query whose new columns the policy has just dealt with is what the policy is for: no reason to read
+        everything. Edited otherwise, its old rows may mean something else.
+        """
+        if state is None:
+            return Mode(False, "no state")
+        if state.strategy not in (None, incremental.strategy):
+            return Mode(False, f"the strategy was {state.strategy}")
+        if state.config_hash not in (None, config_hash(incremental)):
+            return Mode(False, "the options of the strategy changed")
+        if not handled and state.sql_hash not in (None, sql_hash(sql)):
+            return Mode(False, "the query changed")
+        return Mode(True, "state found")
+
+    def _execute(self, table_name: str, sql_query: str, strategy: Strategy) -> Outcome:
+        incremental = self.metadata.incremental
+        assert incremental is not None, "the metadata are refused without"
+        assert incremental.strategy == strategy, "chosen by the metadata"
+        run, adapter = self.run, self.run.adapter
+        state = self.state_manager.get(table_name)
+        with run.step("read query"):
+            work = Work.begun(run, self.metadata, sql_query, state)
+        if not adapter.table_exists(table_name):
+            return Rebuild(work).first("no table" if state is None else "the table is gone")
+        with run.step("compare schemas"):
+            comparator, handler = SchemaComparator(adapter), SchemaChangeHandler(adapter)
+            decision = handler.handle_schema_changes(
+                table_name,
+                work.fields,
+                comparator.get_table_schema(table_name),
+                incremental.on_schema_change,
+                sql_query=sql_query,
+                full_incremental_refresh_config=self.metadata.full_incremental_refresh,
+                incremental_config=incremental,
+                renames=self.metadata.renames,
+            )
+        if decision.rebuild:
+            return Rebuild(work).by_policy(decision)
+        mode = self.should_run_incremental(state, sql_query, incremental, handled=bool(decision.steps))
+        return Update(work, decision, mode).done()
+
+
+class Update:
+    """New rows in a table that stays: on a branch of it, or beside it where types are converted."""
+
+    def __init__(self, work: Work, decision: Decision, mode: Mode) -> None:
+        self.work = work
+        self.run = work.run
+        self.adapter = work.adapter
+        self.decision = decision
+        self.mode = mode
+
+    def done(self) -> Outcome:
+        work, decision = self.work, self.decision
+        self.run.decided(self.mode.action, self.mode.reason)
+        last = work.state.last_processed_value if work.state and self.mode.incremental else None
+        incoming = work.incoming(last)
+        stored = {field.name.lower(): field for field in self.adapter.existing(work.name).schema().fields}
+        with self.run.step("check values"):
+            refuse_misfits(work.name, incoming.rows, decision.of("cast"), stored)
+        return self._beside(incoming) if decision.of("convert") else self._branch(incoming)
+
+    # --- on a branch -------------------------------------------------------------------------------------------------
+
+    def _branch(self, incoming: Incoming) -> Outcome:
+        work, run, whole = self.work, self.run, not self.mode.incremental
+        table, identity = self.adapter.existing(work.name), frozenset(work.identity)
+        with run.step("check keys"), gathered(incoming, whole=whole) as batch:
+            add_columns(run, self.decision)
+            fields = self.adapter.existing(work.name).schema().fields
+            target = Target(self.adapter.spark, run.stage(), fields, self.decision.renames, is_large(table), identity)
+            did = work.write(target, batch, whole=whole, replacing=whole)
+        did = run.counted(did)
+        table = self.adapter.existing(work.name)
+        schema = schema_afterwards(table, self.decision)
+        if not did.changed:
+            run.discard_staged()
+            if not self.decision.changes_table:
+                return self._unchanged(did)
+        checks = work.check(self._as_published(target.rows, schema)) if did.changed else ()
+        return self._published(did, schema, table.schema() if schema is None else schema, checks)
+
+    def _as_published(self, rows: DataFrame, schema: Schema | None) -> DataFrame:
+        """Staged rows with the columns that they will have for readers."""
+        if schema is None:
+            return rows
+        return aligned(rows.withColumnsRenamed(self.decision.renames), schema.fields, {})
+
+    def _unchanged(self, did: Written) -> Outcome:
+        """Nothing to publish; the state moves only if it has something new to say."""
+        work = self.work
+        fields = self.adapter.existing(work.name).schema().fields
+        state = work.state_after(work.furthest(did.greatest), fields, self.decision)
+        if work.state is None or state.to_json() != work.state.to_json():
+            self.run.move_state(state)
+        reason = f"{self.mode.reason}; nothing new"
+        return Outcome("unchanged", "unchanged", reason, did, self.run.base, self.decision)
+
+    def _published(self, did: Written, schema: Schema | None, after: Schema, checks: tuple[CheckResult, ...]) -> Outcome:
+        work = self.work
+        greatest = work.furthest(did.greatest) if self.mode.incremental else did.greatest
+        state = work.state_after(greatest, after.fields, self.decision)
+        snapshot = self.run.publish_branch(state, schema)
+        return Outcome("published", self.mode.action, self.mode.reason, did, snapshot, self.decision, checks)
+
+    # --- beside ------------------------------------------------------------------------------------------------------
+
+    def _beside(self, incoming: Incoming) -> Outcome:
+        """Stored rows converted into a table beside, new ones added there, and all of it put in place at once."""
+        work, run, whole = self.work, self.run, not self.mode.incremental
+        table = self.adapter.existing(work.name)
+        fields, schema = converted_fields(table, self.decision, work.fields)
+        with run.step("check keys"), gathered(incoming, whole=whole) as batch:
+            beside(work, fields, {})
+            identity = frozenset(work.identity)
+            target = Target(
+                self.adapter.spark, spark_name(run.place.beside), fields, self.decision.renames, identity=identity
+            )
+            if not whole:
+                with run.step("convert"):
+                    aligned(self.adapter.frame(run.place.table), fields, {}).writeTo(target.name).append()
+            did = work.write(target, batch, whole=whole)
+        checks = work.check(self._as_published(target.rows, schema))
+        greatest = work.furthest(did.greatest) if self.mode.incremental else did.greatest
+        state = work.state_after(greatest, schema.fields, self.decision)
+        snapshot = run.publish_beside(state, schema)
+        self.adapter.drop(run.place.beside)
+        return Outcome("published", self.mode.action, self.mode.reason, did, snapshot, self.decision, checks)

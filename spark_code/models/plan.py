@@ -1,0 +1,87 @@
+"""What a run of a model would do now, found out without writing anything."""
+
+from pyspark.errors import PySparkException
+
+from spark_code.models.incoming import Incoming, refuse_misfits
+from spark_code.models.incremental import IncrementalExecutor
+from spark_code.models.materialize import MaterializationHandler
+from spark_code.models.run import ModelRun
+from spark_code.models.schema import SchemaChangeHandler
+from spark_code.models.strategies import chosen, gathered
+from spark_code.models.work import Work
+from tidemark.errors import TidemarkError
+from tidemark.models.compare import SchemaDiff, compared
+from tidemark.models.policy import Decision
+from tidemark.models.results import Action, ModelPlan
+from tidemark.models.spec import ModelMetadata
+
+
+def planned(
+    handler: MaterializationHandler, name: str, sql: str, metadata: ModelMetadata, *, full: bool = False
+) -> ModelPlan:
+    """The plan of one model; what would stop its run is part of it."""
+    try:
+        return _planned(handler, name, sql, metadata, full=full)
+    except TidemarkError as error:
+        return ModelPlan(name, "unchanged", type(error).__name__, refused=str(error))
+
+
+def _planned(handler: MaterializationHandler, name: str, sql: str, metadata: ModelMetadata, *, full: bool) -> ModelPlan:
+    adapter = handler.adapter
+    run = ModelRun(adapter, name, "plan")  # never begun: it only lends its names
+    state = handler.state_manager.get(name)
+    work = Work.begun(run, metadata, sql, state)
+    if metadata.materialization == "view":
+        return ModelPlan(name, "view", "a view is its query")
+    exists = adapter.table_exists(name)
+    if metadata.materialization == "table" or full or not exists:
+        reasons = {"table": "a table is made anew by every run", "full": "asked for", "first": "no table"}
+        which = "table" if metadata.materialization == "table" else "full" if full and exists else "first"
+        return ModelPlan(name, "full", reasons[which], rows_expected=_rows(work.incoming()))
+    return _updated(handler, work)
+
+
+def _updated(handler: MaterializationHandler, work: Work) -> ModelPlan:
+    metadata, name, adapter = work.metadata, work.name, work.adapter
+    incremental = metadata.incremental
+    assert incremental is not None, "the metadata are refused without"
+    stored = adapter.existing(name).schema().fields
+    diff = compared(work.fields, stored)
+    told = tuple(change.told() for change in diff.changes)
+    try:
+        decision = SchemaChangeHandler(adapter).handle_schema_changes(
+            name,
+            work.fields,
+            stored,
+            incremental.on_schema_change,
+            full_incremental_refresh_config=metadata.full_incremental_refresh,
+            incremental_config=incremental,
+            renames=metadata.renames,
+        )
+        if decision.rebuild:
+            return _rebuilt(work, decision, diff)
+        executor = IncrementalExecutor(handler.state_manager, work.run, metadata)
+        mode = executor.should_run_incremental(work.state, work.sql, incremental, handled=bool(decision.steps))
+        last = work.state.last_processed_value if work.state and mode.incremental else None
+        incoming = work.incoming(last)
+        refuse_misfits(name, incoming.rows, decision.of("cast"), {each.name.lower(): each for each in stored})
+        with gathered(incoming, whole=not mode.incremental) as batch:
+            rows = batch.facts.rows if batch.facts is not None else _rows(batch.incoming)
+    except TidemarkError as error:
+        return ModelPlan(name, "unchanged", type(error).__name__, told, refused=str(error))
+    action: Action = "unchanged" if mode.incremental and not rows and not decision.changes_table else mode.action
+    return ModelPlan(name, action, mode.reason, told, decision.steps, decision.warnings, rows)
+
+
+def _rebuilt(work: Work, decision: Decision, diff: SchemaDiff) -> ModelPlan:
+    reason = f"the schema changed, and the policy is {decision.rebuild}"
+    rows = 0 if decision.rebuild == "recreate_empty" else _rows(work.incoming())
+    told = tuple(change.told() for change in diff.changes)
+    return ModelPlan(work.name, "rebuild", reason, told, decision.steps, decision.warnings, rows)
+
+
+def _rows(incoming: Incoming) -> int | None:
+    try:
+        return int(chosen(incoming).rows.count())
+    except PySparkException:
+        return None

@@ -1,0 +1,172 @@
+"""What one run of a model works with, and what came of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.types import NestedField
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from spark_code.models.adapter import ModelAdapter, first_words
+from spark_code.models.checks import blocking_failures, run_checks
+from spark_code.models.incoming import Incoming, checked_columns, since
+from spark_code.models.run import ModelRun
+from spark_code.models.strategies import written
+from spark_code.models.target import Batch, Target, Written
+from tidemark.checks import CheckResult
+from tidemark.errors import QueryInvalid
+from tidemark.models.hashes import config_hash, sql_hash
+from tidemark.models.policy import Decision
+from tidemark.models.results import Action, ModelResult, Status
+from tidemark.models.spec import AppendOptions, Filtered, ModelMetadata
+from tidemark.models.state import DroppedColumn, ModelState
+from tidemark.models.values import Value, in_type
+
+Fields = tuple[NestedField, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run did."""
+
+    status: Status
+    action: Action
+    reason: str
+    written: Written = field(default_factory=Written)
+    snapshot: int | None = None
+    decision: Decision = field(default_factory=Decision)
+    checks: tuple[CheckResult, ...] = ()
+    notes: tuple[str, ...] = ()
+    more: Mapping[str, int] = field(default_factory=dict)
+
+    def result(self, run: ModelRun) -> ModelResult:
+        did = self.written
+        rows = {"inserted": did.inserted, "updated": did.updated, "deleted": did.deleted, "unchanged": did.unchanged}
+        return ModelResult(
+            run.name,
+            self.status,
+            self.action,
+            self.reason,
+            run.run_id,
+            {**{what: count for what, count in rows.items() if count}, **self.more},
+            self.snapshot,
+            self.decision.steps,
+            (*self.decision.warnings, *self.notes),
+            self.checks,
+            dict(run.seconds),
+        )
+
+
+@dataclass(frozen=True)
+class Work:
+    """A model, its query as Spark reads it, and the run that is under way."""
+
+    run: ModelRun
+    metadata: ModelMetadata
+    sql: str
+    state: ModelState | None
+    rows: DataFrame
+    fields: Fields
+
+    @classmethod
+    def begun(cls, run: ModelRun, metadata: ModelMetadata, sql: str, state: ModelState | None) -> "Work":
+        """Reads the query and finds the columns that the model's options name."""
+        variables = cls._variables(metadata, state)
+        rows = run.adapter.query(sql, run.name, variables)
+        fields = run.adapter.query_fields(rows, run.name)
+        work = cls(run, metadata, sql, state, rows, fields)
+        refresh = metadata.full_incremental_refresh
+        chunked = [each.column for each in refresh.parameters] if refresh and work.chunked else []
+        checked_columns(run.name, fields, work.options, chunked)
+        return work
+
+    @staticmethod
+    def _variables(metadata: ModelMetadata, state: ModelState | None) -> Mapping[str, object]:
+        """Outside of a refresh, a chunk's variable is where the run begins."""
+        refresh = metadata.full_incremental_refresh
+        last = state.last_processed_value if state else None
+        own = {each.name: each.start_value if last is None else last for each in (refresh.parameters if refresh else ())}
+        return {**metadata.variables, **own}
+
+    @property
+    def adapter(self) -> ModelAdapter:
+        return self.run.adapter
+
+    @property
+    def name(self) -> str:
+        return self.run.name
+
+    @property
+    def options(self) -> Filtered:
+        return self.metadata.incremental.options if self.metadata.incremental else AppendOptions()
+
+    @property
+    def chunked(self) -> bool:
+        incremental = self.metadata.incremental
+        return incremental is not None and incremental.on_schema_change == "full_incremental_refresh"
+
+    def incoming(self, last: Value | None = None, rows: DataFrame | None = None) -> Incoming:
+        """The rows beyond the last value; without one, all from where the model begins."""
+        return since(Incoming(self.name, self.rows if rows is None else rows, self.fields, self.options), last)
+
+    def write(self, target: Target, batch: Batch, *, whole: bool, replacing: bool = False) -> Written:
+        """Writes by the strategy; a query that fails while it runs is named."""
+        with self.run.step("write"):
+            try:
+                return written(target, batch, whole=whole, replacing=replacing)
+            except PySparkException as wrong:
+                raise QueryInvalid(f"{self.name}: its query fails, nothing was published: {first_words(wrong)}") from wrong
+
+    def check(self, staged: DataFrame) -> tuple[CheckResult, ...]:
+        """The model's checks on rows that nobody reads yet; a blocking one that fails ends the run."""
+        if not self.metadata.checks:
+            return ()
+        published = self.adapter.frame(self.run.place.table) if self.run.base is not None else None
+        with self.run.step("checks"):
+            results = run_checks(self.name, staged, published, self.metadata.checks)
+        self.run.note_checks(blocking_failures(results, self.metadata.checks))
+        return tuple(results)
+
+    def state_after(self, greatest: Value | None, columns: Fields, kept: Decision | None = None) -> ModelState:
+        """The state to be. `kept` is what was decided for a table whose rows stay; without it all rows are new."""
+        incremental = self.metadata.incremental
+        names = [each.name for each in columns]
+        identity = names if kept is None else [kept.renames.get(name, name) for name in self.identity]
+        return ModelState(
+            last_processed_value=greatest,
+            sql_hash=sql_hash(self.sql),
+            config_hash=config_hash(incremental) if incremental else None,
+            strategy=incremental.strategy if incremental else None,
+            columns={each.name: str(each.field_type) for each in columns},
+            identity=tuple(name for name in identity if name in names),
+            dropped=(self.state.dropped if self.state else ()) + (self._dropped(kept) if kept else ()),
+        )
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns of the table that every row was written with, as far as is known."""
+        stored = [each.name for each in self.adapter.existing(self.name).schema().fields]
+        known = self.state.identity if self.state else ()
+        return tuple(name for name in stored if name in known) if known else tuple(stored)
+
+    def furthest(self, greatest: Value | None) -> Value | None:
+        """Where the state is after rows were added: never before where it was."""
+        before = self.state.last_processed_value if self.state else None
+        field = self.incoming_filter
+        if before is None or field is None:
+            return greatest
+        known = in_type(before, field.field_type)
+        return known if greatest is None else max(known, greatest)
+
+    @property
+    def incoming_filter(self) -> NestedField | None:
+        return Incoming(self.name, self.rows, self.fields, self.options).filter_field
+
+    def _dropped(self, decision: Decision) -> tuple[DroppedColumn, ...]:
+        """What is about to go, with the snapshot that still has it."""
+        schema, base = self.adapter.existing(self.name).schema(), self.run.base
+        return tuple(
+            DroppedColumn(step.name, schema.find_field(step.name).model_dump(mode="json"), base, self.run.run_id)
+            for step in decision.of("drop")
+            if base is not None
+        )

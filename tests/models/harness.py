@@ -1,0 +1,127 @@
+"""A model in a test: a lake of its own, a source that can be changed, and the verbs that a user has."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import yaml
+
+from resources.platform import share_platform
+from spark_code.models.materialize import MaterializationHandler
+from spark_code.platform import Platform
+from tests.catalog.harness import SparkForTests
+from tidemark.config import load_config
+from tidemark.control import RunRecord
+from tidemark.models.place import ModelPlace
+from tidemark.models.results import ModelResult
+from tidemark.models.state import ModelState, ModelStateManager
+
+Row = dict[str, Any]
+
+# For rows that are three: no second job to look at the first, no code that is compiled to be run once.
+QUICK = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+@dataclass
+class ModelLab:
+    """Models over sources that are temporary views."""
+
+    folder: Path
+    platform: Platform
+
+    @classmethod
+    def make(cls, folder: Path, spark: SparkForTests) -> "ModelLab":
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "tidemark.yaml").write_text(yaml.safe_dump({"store": str(folder / "store")}))
+        lab = cls(folder, share_platform(Platform(load_config(folder / "tidemark.yaml"), spark)))
+        lab.platform.control.migrate()
+        lab.hurry()
+        return lab
+
+    def hurry(self) -> None:
+        """Settings for tiny tables, in the session that is open now."""
+        for key, value in QUICK.items():
+            self.spark.conf.set(key, value)
+
+    @property
+    def spark(self) -> Any:
+        return self.platform.spark
+
+    @property
+    def handler(self) -> MaterializationHandler:
+        return MaterializationHandler(self.platform)
+
+    @property
+    def states(self) -> ModelStateManager:
+        return ModelStateManager(self.platform.control)
+
+    # --- verbs -------------------------------------------------------------------------------------------------------
+
+    def source(self, columns: str, *rows: Sequence[Any], name: str = "source") -> None:
+        """A source of these columns, written as in CREATE TABLE, and rows."""
+        typed = [column.split(maxsplit=1) for column in columns.split(", ")]
+        values = ", ".join(f"({', '.join(map(written, row))})" for row in rows)
+        listed = ", ".join(f"CAST({column} AS {of}) AS {column}" for column, of in typed)
+        names = ", ".join(column for column, _ in typed)
+        self.spark.sql(f"SELECT {listed} FROM VALUES {values} AS t({names})").createOrReplaceTempView(name)
+
+    def run(self, name: str, sql: str, *, full: bool = False, run_id: str | None = None, **metadata: Any) -> ModelResult:
+        """Runs a model: incremental if its metadata say how, a table otherwise."""
+        kind = metadata.pop("materialization", "incremental" if "incremental" in metadata else "table")
+        return self.handler.materialize(name, sql, kind, metadata, full=full, run_id=run_id)
+
+    def reopen(self) -> None:
+        """A new platform, as a new process would open it."""
+        self.platform = share_platform(replace(self.platform, config=load_config(self.platform.config.path)))
+        self.hurry()
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def arrow(self, name: str) -> pa.Table:
+        """The published rows, read without Spark."""
+        reader, place = self.platform.lake.reader, ModelPlace(name)
+        table = reader.table(place.table)
+        assert table is not None
+        return table.scan().to_arrow()
+
+    def rows(self, name: str, by: str | None = None) -> list[Row]:
+        """The published rows, in an order that does not depend on how they were written."""
+        found = self.arrow(name).to_pylist()
+        return sorted(found, key=lambda row: repr(row[by] if by else list(row.items())))
+
+    def columns(self, name: str) -> dict[str, str]:
+        table = self.platform.lake.reader.table(ModelPlace(name).table)
+        assert table is not None
+        return {field.name: str(field.field_type) for field in table.schema().fields}
+
+    def snapshot(self, name: str) -> int | None:
+        published = self.platform.lake.reader.published(ModelPlace(name).table)
+        return published.snapshot_id if published else None
+
+    def state(self, name: str) -> ModelState | None:
+        return self.states.get(name)
+
+    def last_run(self, name: str) -> RunRecord:
+        return self.platform.control.runs.history("models", name, limit=1)[0]
+
+    def told(self, name: str) -> tuple[Any, ...]:
+        """Everything of a model that must not change when a run is refused."""
+        state = self.state(name)
+        return self.rows(name), self.columns(name), self.snapshot(name), state and (state.to_json(), state.version)
+
+
+def written(value: Any) -> str:
+    """A value as Spark's SQL writes it."""
+    return "NULL" if value is None else repr(value) if isinstance(value, int) else f"'{value}'"
+
+
+def incremental(strategy: str, policy: str | None = None, **options: Any) -> dict[str, Any]:
+    """The `incremental:` part of a model's metadata."""
+    return {"strategy": strategy, strategy: options} | ({"on_schema_change": policy} if policy else {})

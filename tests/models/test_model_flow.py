@@ -1,0 +1,74 @@
+"""The way of a model from its query to its table: first run, later runs, and the seed's own example."""
+
+from tests.models.harness import ModelLab, incremental
+
+
+def test_the_complete_flow_of_the_seed_runs_as_it_stands(lab: ModelLab) -> None:
+    lab.source("id int, name string, email string, at date", (1, "a", "a@x", None))
+    handler, state_manager = lab.handler, lab.states
+    handler.materialize(
+        "my_table",
+        "SELECT id, name FROM source",
+        "incremental",
+        metadata={"incremental": {"strategy": "append", "append": {"filter_column": "id"}}},
+    )
+    assert lab.rows("my_table") == [{"id": 1, "name": "a"}]
+    state_manager.update_processed_value("my_table", 1, "append")
+    lab.source("id int, name string, email string, at date", (1, "a", "a@x", None), (2, "b", "b@x", None))
+    handler.materialize(
+        "my_table",
+        "SELECT id, name, email FROM source",
+        "incremental",
+        metadata={
+            "incremental": {
+                "strategy": "append",
+                "append": {"filter_column": "id"},
+                "on_schema_change": "append_new_columns",
+            }
+        },
+    )
+    assert lab.rows("my_table") == [{"id": 1, "name": "a", "email": None}, {"id": 2, "name": "b", "email": "b@x"}]
+    assert state_manager.get_last_processed_value("my_table") == 2
+
+
+def test_append_adds_only_what_is_beyond_the_last_value_written(lab: ModelLab) -> None:
+    model = {"incremental": incremental("append", filter_column="id")}
+    lab.source("id int, name string", (1, "a"), (2, "b"))
+    first = lab.run("shop.orders", "SELECT * FROM source", **model)
+    assert (first.action, first.rows, first.status) == ("full", {"inserted": 2}, "published")
+    lab.source("id int, name string", (1, "a"), (2, "changed"), (3, "c"))
+    second = lab.run("shop.orders", "SELECT * FROM source", **model)
+    assert (second.action, second.rows) == ("incremental", {"inserted": 1})
+    assert [row["name"] for row in lab.rows("shop.orders", "id")] == ["a", "b", "c"]
+    before = lab.told("shop.orders")
+    third = lab.run("shop.orders", "SELECT * FROM source", **model)
+    assert (third.status, third.action) == ("unchanged", "unchanged")
+    assert lab.told("shop.orders") == before
+    assert lab.platform.lake.reader.branches("shop.orders") == {}
+
+
+def test_merge_replaces_rows_that_differ_and_leaves_the_others_where_they_are(lab: ModelLab) -> None:
+    model = {"incremental": incremental("merge", unique_key="id", filter_column="at")}
+    lab.source("id int, name string, at int", (1, "a", 1), (2, "b", 1), (None, "n", 1))
+    lab.run("shop.orders", "SELECT * FROM source", **model)
+    lab.source("id int, name string, at int", (1, "A", 2), (2, "b", 1), (3, "c", 2), (None, "N", 2))
+    result = lab.run("shop.orders", "SELECT * FROM source", **model)
+    assert result.rows == {"inserted": 1, "updated": 2, "unchanged": 1}
+    assert {row["id"]: row["name"] for row in lab.rows("shop.orders")} == {1: "A", 2: "b", 3: "c", None: "N"}
+    again = lab.run("shop.orders", "SELECT * FROM source", **model)
+    assert (again.status, again.rows) == ("unchanged", {"unchanged": 3})
+
+
+def test_delete_insert_is_one_snapshot(lab: ModelLab) -> None:
+    model = {"incremental": incremental("delete_insert", unique_key="day", filter_column="day")}
+    lab.source("day int, n int", (1, 1), (2, 1), (2, 2))
+    lab.run("shop.days", "SELECT * FROM source", **model)
+    before = lab.snapshot("shop.days")
+    lab.source("day int, n int", (1, 1), (2, 9), (3, 1))
+    result = lab.run("shop.days", "SELECT * FROM source", **model)
+    assert result.rows == {"inserted": 2, "deleted": 2}
+    assert lab.rows("shop.days") == [{"day": 1, "n": 1}, {"day": 2, "n": 9}, {"day": 3, "n": 1}]
+    published = lab.platform.lake.reader.published("shop.days")
+    assert published is not None
+    assert published.parent_snapshot_id == before
+    assert {row["day"]: row["n"] for row in lab.spark.table("lake.shop.days").collect()} == {1: 1, 2: 9, 3: 1}

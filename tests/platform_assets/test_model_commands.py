@@ -1,0 +1,171 @@
+"""`tidemark model` as a user has it: real processes, real exit codes, one Spark for all of them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.models.folder import LINES, Folder
+from tests.services.spark_connect import spark_connect
+from tidemark.config import load_config
+from tidemark.control import ControlDatabase
+
+TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
+HEADER = """\
+/* ---
+materialization: incremental
+incremental:
+  strategy: merge
+  merge: {unique_key: [delivery, line], filter_column: delivery}
+  on_schema_change: sync_all_columns
+checks:
+  - not_null: sku
+--- */
+"""
+
+
+class Shell(Folder):
+    """A folder of models over deliveries, and the command."""
+
+    def __init__(self, path: Path, remote: str | None = None) -> None:
+        self.spark = {"spark": {"remote": remote}} if remote else {}
+        super().__init__(path)
+        manifest = path / "drops.connector.yaml"
+        given = yaml.safe_load(manifest.read_text()) | {"settings": {"path": str(path / "in")}}
+        manifest.write_text(yaml.safe_dump(given, sort_keys=False))
+        (path / "in").mkdir()
+
+    def configure(self, **config: Any) -> None:
+        super().configure(**self.spark, **config)
+
+    def lines(self, columns: str) -> None:
+        self.write("silver/lines.sql", f"{HEADER}SELECT record.delivery, record.line, {columns} FROM {LINES}")
+
+    def deliver(self, delivery: int, *skus: str) -> None:
+        rows = [f"{delivery},{line},{sku},{line}.50" for line, sku in enumerate(skus, 1)]
+        (self.path / "in" / f"{delivery}.csv").write_text("\n".join(["delivery,line,sku,price", *rows]) + "\n")
+        self("ingest", "default/drops")
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        environment = {name: value for name, value in os.environ.items() if name != "TIDEMARK_CONFIG"} | {"COLUMNS": "200"}
+        done = subprocess.run(
+            [TIDEMARK, *arguments], cwd=self.path, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout if code == 0 else done.stdout + done.stderr
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        return json.loads(self(*arguments, "--json", code=code))
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    folder = tmp_path_factory.mktemp("shell")
+    with spark_connect(tmp_path_factory.mktemp("spark-connect")) as remote:
+        yield Shell(folder, remote)
+
+
+@pytest.mark.service
+@pytest.mark.timeout(1800)
+def test_a_day_with_models(shell: Shell) -> None:
+    shell.lines("record.sku, record.price")
+    shell.write("gold/sums.sql", "SELECT delivery, sum(price) AS worth FROM silver.lines GROUP BY delivery")
+    shell.deliver(1, "a", "b")
+    (planned,) = shell.json("model", "plan", "silver.lines")
+    assert (planned["action"], planned["reason"], planned["rows_expected"]) == ("full", "no table", 2)
+    first = shell.json("model", "run")
+    assert [(run["model"], run["status"], run["rows"]) for run in first] == [
+        ("silver.lines", "published", {"inserted": 2}),
+        ("gold.sums", "published", {"inserted": 1}),
+    ]
+    assert first[0]["checks"] == {"not_null__sku": True}
+    assert shell.json("model", "run", "silver.lines")["status"] == "unchanged"
+    assert shell.json("model", "check") == [
+        {
+            "model": "silver.lines",
+            "name": "not_null__sku",
+            "passed": True,
+            "summary": "sku: always there",
+            "facts": {"failed": 0, "rows": 0, "examples": []},
+            "blocking": True,
+        }
+    ]
+
+    # A column goes: the plan says so in red, the run does it, and it can be brought back.
+    shell.lines("record.sku")
+    shell.write("gold/sums.sql", "SELECT delivery, count(*) AS lines FROM silver.lines GROUP BY delivery")
+    (planned,) = shell.json("model", "plan", "silver.lines")
+    assert [(step["kind"], step["destructive"]) for step in planned["steps"]] == [("drop", True)]
+    assert "DESTRUCTIVE price" in shell("model", "plan", "silver.lines")
+    assert len(shell.json("model", "history", "silver.lines")) == 2, "a plan is no run"
+    shell("model", "run")
+    (state,) = shell.json("model", "state", "silver.lines")
+    assert [each["name"] for each in state["state"]["dropped"]] == ["price"]
+    assert list(state["state"]["columns"]) == ["delivery", "line", "sku"]
+    shell.lines("record.sku, record.price")
+    assert shell.json("model", "restore", "silver.lines", "price")["status"] == "published"
+    (state,) = shell.json("model", "state", "silver.lines")
+    assert (state["state"]["dropped"], "price" in state["state"]["columns"]) == ([], True)
+
+    # A column comes, and old rows are filled on request.
+    shell.deliver(2, "c")
+    shell("model", "run", "silver.lines")
+    shell.lines("record.sku, record.price, upper(record.sku) AS name")
+    shell("model", "run", "silver.lines")
+    filled = shell.json("model", "backfill", "silver.lines", "name", "--where", "line = 2")
+    assert (filled["status"], filled["rows"]["updated"]) == ("published", 1)
+
+    # What a check refuses is not published, and what reads it does not run.
+    shell.deliver(3, "")
+    told = shell("model", "run", "silver.lines+", code=1)
+    assert "ChecksFailed: silver.lines: nothing was published and the mark did not move. not_null__sku" in told
+    assert "gold.sums: skipped, since a model that it reads failed." in told
+    newest = shell.json("model", "history", "silver.lines", "--limit", "1")[0]
+    assert newest["status"] == "failed"
+
+
+@pytest.mark.service
+def test_lineage_knows_what_the_lake_has(shell: Shell) -> None:
+    shell.write("silver/all.sql", f"SELECT record.* FROM {LINES}")
+    told = shell.json("model", "lineage", "silver.all", "SKU")
+    assert told["columns"] == [
+        {
+            "column": "sku",
+            "from": [{"table": LINES, "column": "record.sku"}],
+            "origins": [{"table": LINES, "column": "record.sku"}],
+            "read_by": [],
+            "known": True,
+        }
+    ]
+
+
+def test_a_model_that_is_being_run_is_told_as_such_and_not_as_skipped(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.write("silver/one.sql", "SELECT 1 AS one")
+    shell.write("gold/two.sql", "SELECT one + 1 AS two FROM silver.one")
+    with ControlDatabase(load_config(shell.config).control).leases.hold("models/silver.one", "r1"):
+        told = shell("model", "run", code=1)
+    assert "RunInProgress: " in told
+    assert "gold.two: skipped, since a model that it reads failed." in told
+    assert "silver.one: skipped" not in told
+
+
+def test_what_is_wrong_ends_with_exit_code_2_and_the_nearest_name(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.write("silver/lines.sql", "SELECT 1 AS one")
+    assert [model["model"] for model in shell.json("model", "list")] == ["silver.lines"]
+    assert "no model 'silver.line'. Did you mean 'silver.lines'?" in shell("model", "run", "silver.line", code=2)
+    assert "has no column 'on'. Did you mean 'one'?" in shell("model", "lineage", "silver.lines", "on", code=2)
+    assert shell.json("model", "state") == [{"model": "silver.lines", "state": None}]
+    assert shell.json("model", "history", "silver.lines") == []
+    shell.write("silver/lines.sql", "SELECT one FROM silver.nothing")
+    assert "models/silver/lines.sql:1: there is no table silver.nothing" in shell("model", "list", code=2)
+    shell.configure()
+    assert "there are no models. Write `models: FOLDER`" in shell("model", "run", code=2)
