@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup run ui test check format bench-catalog bench-connectors lock clean
+.PHONY: help setup run ui test check format bench-catalog bench-connectors bench-models lock clean
 
 help:  ## List these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ bench-catalog: setup  ## The catalogue's performance figures, as a table
 
 bench-connectors: setup  ## The connectors' performance figures beside dlt's, as a table
 	@$(BIN)/python -m benchmarks.connectors && $(BIN)/python -m benchmarks.odata
+
+bench-models: setup  ## The models' performance figures beside dbt's, as a table
+	@$(BIN)/python -m benchmarks.models
 
 lock: setup  ## Lock the dependencies of pyproject.toml anew
 	@$(BIN)/uv pip compile --quiet --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-header \
