@@ -85,7 +85,7 @@ def ours(folder: Path, full: Path, spread: list[Path], clustered: list[Path]) ->
     from tidemark.lake import CATALOG
     from tidemark.models.results import ModelResult
 
-    (folder / "tidemark.yaml").write_text("store: state\n")
+    (folder / "tidemark.yaml").write_text("store: state\ncontrol: sqlite:///control.db\n")
     started = time.monotonic()
     platform = Platform(load_config(folder / "tidemark.yaml"))
     handler, spark = MaterializationHandler(platform), platform.spark
