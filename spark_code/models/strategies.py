@@ -146,6 +146,6 @@ def _with_start(text: str, incoming: Incoming) -> str:
         return text
     field = incoming.filter_field
     if field is None or incoming.start is None:
-        return text.replace("@start", "NULL")
+        return "true"  # a run that begins at the beginning is of everything
     of = spark_type(field.field_type).simpleString()
     return text.replace("@start", f"CAST({literal(str(incoming.start))} AS {of})")
