@@ -127,7 +127,10 @@ def _schema_updates(table: Table, schema: Schema | None) -> tuple[int, list[Tabl
 def _snapshot(table: Table, publication: Publication, contents: Contents, schema: int) -> Snapshot:
     """A snapshot of these contents. Manifests are taken over as they are; only their list is written."""
     metadata = table.metadata
-    number, sequence = metadata.new_snapshot_id(), metadata.next_sequence_number()
+    number = metadata.new_snapshot_id()
+    # Files of the table beside were numbered there. Later deletes hold for files up to their own number only, so the
+    # table counts on from the highest.
+    sequence = max([metadata.next_sequence_number(), *(each.sequence_number for each in contents.manifests)])
     path = table.location_provider().new_metadata_location(f"snap-{number}-0-{uuid.uuid4()}.avro")
     with write_manifest_list(
         format_version=metadata.format_version,
