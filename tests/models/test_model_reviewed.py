@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
+from spark_code.models.restore import backfill
 from tests.models.harness import ModelLab, incremental
+from tidemark.models.spec import ModelMetadata
 
 COLUMNS = "id int, at int, v string, x int"
 
@@ -35,3 +39,54 @@ def test_a_row_of_the_last_of_many_chunks_that_is_updated_is_there_once(lab: Mod
     expected = [(number, "new" if number in (1, 12) else "a") for number in range(1, 13)]
     assert pairs(lab, "id", "v") == expected
     assert sorted((row["id"], row["v"]) for row in lab.spark.table("lake.shop.t").collect()) == expected
+
+
+# --- rows lost -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("why", ["asked for", "the query changed", "the schema changed"])
+def test_a_full_run_of_a_query_with_the_variable_of_chunks_keeps_all_rows(lab: ModelLab, why: str) -> None:
+    model = {
+        "incremental": incremental("append", "full_incremental_refresh", filter_column="at"),
+        "full_incremental_refresh": in_chunks(),
+    }
+    sql = "SELECT id, at, v FROM source WHERE at >= @from"
+    lab.source(COLUMNS, (1, 1, "a", 1), (2, 2, "b", 2))
+    lab.run("shop.t", sql, **model)
+    lab.source(COLUMNS, (1, 1, "a", 1), (2, 2, "b", 2), (3, 3, "c", 3))
+    assert lab.run("shop.t", sql, **model).rows == {"inserted": 1}
+    edited = {"the query changed": "upper(v) AS v", "the schema changed": "v, x"}.get(why, "v")
+    result = lab.run("shop.t", sql.replace("v FROM", f"{edited} FROM"), full=why == "asked for", **model)
+    assert why in result.reason
+    assert [row[0] for row in pairs(lab, "id")] == [1, 2, 3]
+
+
+def test_an_incremental_run_binds_the_variable_of_chunks_to_where_it_begins(lab: ModelLab) -> None:
+    """With its look-back, and only if the chunks are of the filter column."""
+    model = {
+        "incremental": incremental("merge", unique_key="id", filter_column="at", lookback=1),
+        "full_incremental_refresh": in_chunks(),
+    }
+    sql = "SELECT id, at, v, CAST(@from AS int) AS x FROM source WHERE at >= @from"
+    lab.source(COLUMNS, (1, 1, "a", 1), (2, 2, "b", 2), (3, 3, "c", 3))
+    lab.run("shop.t", sql, **model)
+    lab.run("shop.t", sql, **model)
+    assert pairs(lab, "id", "x") == [(1, 1), (2, 2), (3, 2)]
+    other = model | {"incremental": incremental("merge", unique_key="id", filter_column="id")}
+    lab.run("shop.other", sql, **other)
+    lab.run("shop.other", sql, **other)
+    assert pairs(lab, "id", "x", name="shop.other") == [(1, 1), (2, 1), (3, 1)]
+
+
+def test_a_backfill_of_a_query_with_the_variable_of_chunks_reaches_old_rows(lab: ModelLab) -> None:
+    model = {
+        "incremental": incremental("merge", "append_new_columns", unique_key="id", filter_column="at"),
+        "full_incremental_refresh": in_chunks(),
+    }
+    lab.source(COLUMNS, (1, 1, "a", 10), (2, 2, "b", 20))
+    lab.run("shop.t", "SELECT id, at, v FROM source WHERE at >= @from", **model)
+    sql = "SELECT id, at, v, x FROM source WHERE at >= @from"
+    lab.run("shop.t", sql, **model)
+    metadata = ModelMetadata.parse({"materialization": "incremental", **model})
+    backfill(lab.handler, "shop.t", sql, metadata, ["x"])
+    assert pairs(lab, "id", "x") == [(1, 10), (2, 20)]
