@@ -111,7 +111,7 @@ class Work:
         """The query of a run that begins at the last value: so do variables of chunks along the filter column."""
         refresh, field = self.metadata.full_incremental_refresh, self.incoming_filter
         start = start_of(self.name, self.options, last, field.field_type if field else None)
-        if refresh is None or field is None or start is None:
+        if refresh is None or field is None or start is None or self.options.by_condition:
             return self.rows
         along = [each.name for each in refresh.parameters if each.column.lower() == field.name.lower()]
         return self.adapter.query(self.sql, self.name, {**self._variables(self.metadata), **dict.fromkeys(along, start)})

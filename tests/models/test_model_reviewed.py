@@ -6,6 +6,7 @@ import pytest
 
 from spark_code.models.restore import backfill
 from tests.models.harness import ModelLab, incremental
+from tidemark.errors import ConfigError
 from tidemark.models.spec import ModelMetadata
 
 COLUMNS = "id int, at int, v string, x int"
@@ -90,3 +91,23 @@ def test_a_backfill_of_a_query_with_the_variable_of_chunks_reaches_old_rows(lab:
     metadata = ModelMetadata.parse({"materialization": "incremental", **model})
     backfill(lab.handler, "shop.t", sql, metadata, ["x"])
     assert pairs(lab, "id", "x") == [(1, 10), (2, 20)]
+
+
+def test_a_condition_puts_back_all_rows_that_it_deletes(lab: ModelLab) -> None:
+    condition = "to_date(at) >= to_date(@start)"
+    model = {"incremental": incremental("delete_insert", where_condition=condition, filter_column="at")}
+    sql = "SELECT id, CAST(at AS timestamp) AS at FROM source"
+    day = [(0, "2024-01-01 08:00:00"), (1, "2024-01-02 09:00:00"), (2, "2024-01-02 12:00:00")]
+    lab.source("id int, at string", *day)
+    lab.run("shop.t", sql, **model)
+    lab.source("id int, at string", *day, (3, "2024-01-02 13:00:00"))
+    result = lab.run("shop.t", sql, **model)
+    assert (result.action, result.rows) == ("incremental", {"inserted": 3, "deleted": 2})
+    assert pairs(lab, "id") == [(0,), (1,), (2,), (3,)]
+
+
+@pytest.mark.fast
+def test_a_beginning_in_a_condition_needs_the_column_that_it_is_of() -> None:
+    said = {"materialization": "incremental", "incremental": incremental("delete_insert", where_condition="at >= @start")}
+    with pytest.raises(ConfigError, match=r"@start in where_condition is of a filter_column"):
+        ModelMetadata.parse(said)
