@@ -42,6 +42,16 @@ def test_a_row_of_the_last_of_many_chunks_that_is_updated_is_there_once(lab: Mod
     assert sorted((row["id"], row["v"]) for row in lab.spark.table("lake.shop.t").collect()) == expected
 
 
+@pytest.mark.parametrize("strategy", ["merge", "delete_insert"])
+def test_keys_that_come_in_another_type_than_the_tables_are_found_there(lab: ModelLab, strategy: str) -> None:
+    model = {"incremental": incremental(strategy, "ignore", unique_key="id", filter_column="at")}
+    lab.source(COLUMNS, (9, 1, "a", 1), (10, 1, "b", 2))
+    lab.run("shop.t", "SELECT id, at, v FROM source", **model)
+    lab.source(COLUMNS, (9, 2, "A", 1), (10, 2, "B", 2))
+    lab.run("shop.t", "SELECT CAST(id AS string) AS id, at, v FROM source", **model)
+    assert pairs(lab, "id", "v") == [(9, "A"), (10, "B")]
+
+
 # --- rows lost -------------------------------------------------------------------------------------------------------
 
 
