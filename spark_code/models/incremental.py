@@ -68,8 +68,12 @@ class IncrementalExecutor:
         """
         if state is None:
             return Mode(False, "no state")
-        if state.strategy not in (None, incremental.strategy):
+        if state.strategy is None:
+            return Mode(False, "it was made anew by every run")
+        if state.strategy != incremental.strategy:
             return Mode(False, f"the strategy was {state.strategy}")
+        if incremental.strategy == "append" and incremental.options.filter_column and state.last_processed_value is None:
+            return Mode(False, "no last value")  # all rows would be added to those that are there
         if state.config_hash not in (None, config_hash(incremental)):
             return Mode(False, "the options of the strategy changed")
         if not handled and state.sql_hash not in (None, sql_hash(sql)):

@@ -52,6 +52,26 @@ def test_keys_that_come_in_another_type_than_the_tables_are_found_there(lab: Mod
     assert pairs(lab, "id", "v") == [(9, "A"), (10, "B")]
 
 
+def test_a_table_that_becomes_incremental_has_its_rows_once(lab: ModelLab) -> None:
+    lab.source(COLUMNS, (1, 1, "a", 1), (2, 2, "b", 2))
+    lab.run("shop.t", "SELECT id, at, v FROM source")
+    model = {"incremental": incremental("append", filter_column="at")}
+    for action, state in (("full", "published"), ("unchanged", "unchanged")):
+        result = lab.run("shop.t", "SELECT id, at, v FROM source", **model)
+        assert (result.action, result.status) == (action, state)
+        assert pairs(lab, "id") == [(1,), (2,)]
+
+
+def test_rows_without_a_value_to_go_by_are_not_added_again(lab: ModelLab) -> None:
+    model = {"incremental": incremental("append", filter_column="at")}
+    lab.source(COLUMNS, (1, None, "a", 1))
+    for _ in range(2):
+        lab.run("shop.t", "SELECT id, at, v FROM source", **model)
+    lab.source(COLUMNS, (1, None, "a", 1), (2, 2, "b", 2))
+    lab.run("shop.t", "SELECT id, at, v FROM source", **model)
+    assert pairs(lab, "id") == [(1,), (2,)]
+
+
 # --- rows lost -------------------------------------------------------------------------------------------------------
 
 
