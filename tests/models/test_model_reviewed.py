@@ -7,6 +7,7 @@ import pytest
 from spark_code.models.restore import backfill
 from tests.models.harness import ModelLab, incremental
 from tidemark.errors import ConfigError
+from tidemark.faults import InjectedFault
 from tidemark.models.spec import ModelMetadata
 
 COLUMNS = "id int, at int, v string, x int"
@@ -141,3 +142,34 @@ def test_a_beginning_in_a_condition_needs_the_column_that_it_is_of() -> None:
     said = {"materialization": "incremental", "incremental": incremental("delete_insert", where_condition="at >= @start")}
     with pytest.raises(ConfigError, match=r"@start in where_condition is of a filter_column"):
         ModelMetadata.parse(said)
+
+
+def test_a_run_stopped_right_behind_its_commit_keeps_the_columns_it_published(
+    lab: ModelLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = {"incremental": incremental("append", "append_new_columns", filter_column="at")}
+    lab.source(COLUMNS, (1, 1, "a", 10))
+    lab.run("shop.t", "SELECT id, at, v FROM source", **model)
+    lab.source(COLUMNS, (1, 1, "a", 10), (2, 2, "b", 20))
+    sql = "SELECT id, at, v, x FROM source"
+    monkeypatch.setenv("TIDEMARK_FAULT", "models.after_publish:raise")
+    with pytest.raises(InjectedFault):
+        lab.run("shop.t", sql, **model)
+    monkeypatch.delenv("TIDEMARK_FAULT")
+    assert pairs(lab, "id", "x") == [(1, None), (2, 20)]
+    assert lab.run("shop.t", sql, **model).status == "unchanged"
+    assert lab.states.get_last_processed_value("shop.t") == 2
+
+
+def test_a_run_stopped_right_before_its_commit_takes_its_columns_back(
+    lab: ModelLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = {"incremental": incremental("append", "append_new_columns", filter_column="at")}
+    lab.source(COLUMNS, (1, 1, "a", 10), (2, 2, "b", 20))
+    lab.run("shop.t", "SELECT id, at, v FROM source WHERE id = 1", **model)
+    before = lab.told("shop.t")
+    monkeypatch.setenv("TIDEMARK_FAULT", "models.before_publish:raise")
+    with pytest.raises(InjectedFault):
+        lab.run("shop.t", "SELECT id, at, v, x FROM source", **model)
+    assert lab.told("shop.t") == before
+    assert lab.platform.lake.reader.branches("shop.t") == {}
