@@ -173,3 +173,26 @@ def test_a_run_stopped_right_before_its_commit_takes_its_columns_back(
         lab.run("shop.t", "SELECT id, at, v, x FROM source", **model)
     assert lab.told("shop.t") == before
     assert lab.platform.lake.reader.branches("shop.t") == {}
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_rows_that_differ_in_microseconds_only_are_two_rows(lab: ModelLab, kind: str) -> None:
+    model = {"incremental": incremental("append", filter_column="id", lookback=5)}
+    sql = f"SELECT id, CAST(at AS {kind}) AS at FROM source"
+    first, second = (1, "2024-01-01 12:00:00.123456"), (1, "2024-01-01 12:00:00.123457")
+    lab.source("id int, at string", first)
+    lab.run("shop.t", sql, **model)
+    lab.source("id int, at string", first, second)
+    for inserted in ({"inserted": 1}, {}):
+        assert lab.run("shop.t", sql, **model).rows == inserted
+    assert len(set(pairs(lab, "at"))) == 2
+
+
+def test_a_map_whose_moment_moves_by_a_microsecond_is_updated(lab: ModelLab) -> None:
+    model = {"incremental": incremental("merge", unique_key="id", filter_column="id")}
+    sql = "SELECT id, map('k', CAST(at AS timestamp_ntz)) AS seen FROM source"
+    for at in ("2024-01-01 12:00:00.123456", "2024-01-01 12:00:00.123457"):
+        lab.source("id int, at string", (1, at))
+        lab.run("shop.t", sql, **model)
+    ((seen,),) = pairs(lab, "seen")
+    assert [moment.microsecond for _, moment in seen] == [123457]
