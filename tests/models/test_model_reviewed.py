@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from spark_code.models.maintenance import maintain
 from spark_code.models.restore import backfill
 from tests.models.harness import ModelLab, incremental
 from tidemark.errors import ConfigError
@@ -196,3 +197,41 @@ def test_a_map_whose_moment_moves_by_a_microsecond_is_updated(lab: ModelLab) -> 
         lab.run("shop.t", sql, **model)
     ((seen,),) = pairs(lab, "seen")
     assert [moment.microsecond for _, moment in seen] == [123457]
+
+
+# --- what a run decides ----------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_was_taken_back_by_hand_is_made_anew(lab: ModelLab) -> None:
+    model = {"incremental": incremental("append", filter_column="at")}
+    sql = "SELECT id, at, v FROM source"
+    rows = [(number, number, "a", number) for number in (1, 2, 3)]
+    kept = []
+    for count in (1, 2):
+        lab.source(COLUMNS, *rows[:count])
+        lab.run("shop.t", sql, **model)
+        kept.append(lab.snapshot("shop.t"))
+    lab.source(COLUMNS, *rows)
+    lab.spark.sql(f"CALL lake.system.set_current_snapshot('shop.t', {kept[0]})")
+    assert pairs(lab, "id") == [(1,)]
+    result = lab.run("shop.t", sql, **model)
+    assert (result.action, result.reason) == ("full", "the table was taken back")
+    assert pairs(lab, "id") == [(1,), (2,), (3,)]
+    assert lab.run("shop.t", sql, **model).status == "unchanged"
+
+
+def test_a_table_that_was_compacted_is_not_taken_back(lab: ModelLab) -> None:
+    model = {"incremental": incremental("append", filter_column="at")}
+    sql = "SELECT id, at, v FROM source"
+    metadata = ModelMetadata.parse({"materialization": "incremental", **model})
+    rows = [(number, number, "a", number) for number in (1, 2, 3)]
+    for count in (1, 2):
+        lab.source(COLUMNS, *rows[:count])
+        lab.run("shop.t", sql, **model)
+    state = lab.state("shop.t")
+    maintain(lab.platform, "shop.t", metadata, keep_runs=1)
+    assert state is not None
+    assert lab.snapshot("shop.t") != state.snapshot
+    lab.source(COLUMNS, *rows)
+    result = lab.run("shop.t", sql, **model)
+    assert (result.action, result.rows) == ("incremental", {"inserted": 1})
