@@ -126,13 +126,7 @@ class Work:
 
     def check(self, staged: DataFrame) -> tuple[CheckResult, ...]:
         """The model's checks on rows that nobody reads yet; a blocking one that fails ends the run."""
-        if not self.metadata.checks:
-            return ()
-        published = self.adapter.frame(self.run.place.table) if self.run.base is not None else None
-        with self.run.step("checks"):
-            results = run_checks(self.name, staged, published, self.metadata.checks)
-        self.run.note_checks(blocking_failures(results, self.metadata.checks))
-        return tuple(results)
+        return checked(self.run, self.metadata, staged)
 
     def state_after(self, greatest: Value | None, columns: Fields, kept: Decision | None = None) -> ModelState:
         """The state to be. `kept` is what was decided for a table whose rows stay; without it all rows are new."""
@@ -178,3 +172,14 @@ class Work:
             for step in decision.of("drop")
             if base is not None
         )
+
+
+def checked(run: ModelRun, metadata: ModelMetadata, staged: DataFrame) -> tuple[CheckResult, ...]:
+    """The model's checks on staged rows; a blocking one that fails ends the run."""
+    if not metadata.checks:
+        return ()
+    published = run.adapter.frame(run.place.table) if run.base is not None else None
+    with run.step("checks"):
+        results = run_checks(run.name, staged, published, metadata.checks)
+    run.note_checks(blocking_failures(results, metadata.checks))
+    return tuple(results)

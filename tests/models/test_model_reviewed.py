@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from spark_code.models.maintenance import maintain
-from spark_code.models.restore import backfill
+from spark_code.models.restore import backfill, restore
 from tests.models.harness import ModelLab, incremental
-from tidemark.errors import ConfigError
+from tidemark.errors import ChecksFailed, ConfigError, ValueMisfit
 from tidemark.faults import InjectedFault
 from tidemark.models.spec import ModelMetadata
 
@@ -257,3 +257,51 @@ def test_an_edited_query_is_noticed_where_columns_have_differed_before(
     edited = lab.run("shop.t", f"SELECT {then.replace('v', 'upper(v) AS v')} FROM source", **model)
     assert (edited.action, edited.reason) == ("full", "the query changed")
     assert pairs(lab, "id", "v") == [(1, "A"), (2, "B")]
+
+
+# --- by hand ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_filled_by_hand_is_checked_before_it_is_published(lab: ModelLab) -> None:
+    model = {
+        "incremental": incremental("merge", "append_new_columns", unique_key="id", filter_column="at"),
+        "checks": [{"accepted_values": {"column": "x", "values": [20]}}],
+    }
+    metadata = ModelMetadata.parse({"materialization": "incremental", **model})
+    lab.source(COLUMNS, (1, 1, "a", 99), (2, 2, "b", 20))
+    lab.run("shop.t", "SELECT id, at, v FROM source", incremental=model["incremental"])
+    sql = "SELECT id, at, v, x FROM source"
+    lab.run("shop.t", sql, **model)
+    before = lab.told("shop.t")
+    with pytest.raises(ChecksFailed, match="x: 1 values that are not accepted"):
+        backfill(lab.handler, "shop.t", sql, metadata, ["x"])
+    assert lab.told("shop.t") == before
+    assert lab.platform.lake.reader.branches("shop.t") == {}
+    lab.source(COLUMNS, (1, 1, "a", 20), (2, 2, "b", 20))
+    assert [check.passed for check in backfill(lab.handler, "shop.t", sql, metadata, ["x"]).checks] == [True]
+    assert pairs(lab, "id", "x") == [(1, 20), (2, 20)]
+
+
+def test_what_is_filled_by_hand_must_fit_into_its_column(lab: ModelLab) -> None:
+    model = {"incremental": incremental("merge", "ignore", unique_key="id", filter_column="at")}
+    metadata = ModelMetadata.parse({"materialization": "incremental", **model})
+    lab.source(COLUMNS, (1, 1, "a", 10))
+    lab.run("shop.t", "SELECT id, at, x FROM source", **model)
+    before = lab.told("shop.t")
+    with pytest.raises(ValueMisfit, match='x do not fit into int, such as "a"'):
+        backfill(lab.handler, "shop.t", "SELECT id, at, v AS x FROM source", metadata, ["x"])
+    assert lab.told("shop.t") == before
+
+
+def test_what_is_restored_is_checked_before_it_is_published(lab: ModelLab) -> None:
+    model = {"incremental": incremental("merge", "sync_all_columns", unique_key="id", filter_column="at")}
+    lab.source(COLUMNS, (1, 1, "a", 10), (2, 1, "b", 20))
+    lab.run("shop.t", "SELECT id, at, v FROM source", **model)
+    lab.source(COLUMNS, (1, 2, "a", 10))
+    lab.run("shop.t", "SELECT id, at FROM source", **model)
+    strict = {"checks": [{"accepted_values": {"column": "v", "values": ["b"]}}]}
+    metadata = ModelMetadata.parse({"materialization": "incremental", **model, **strict})
+    with pytest.raises(ChecksFailed, match="v: 1 values that are not accepted"):
+        restore(lab.handler, "shop.t", "v", metadata)
+    assert pairs(lab, "id", "v") == [(1, None), (2, "b")]
+    assert lab.platform.lake.reader.branches("shop.t") == {}
