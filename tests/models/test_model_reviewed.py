@@ -259,6 +259,26 @@ def test_an_edited_query_is_noticed_where_columns_have_differed_before(
     assert pairs(lab, "id", "v") == [(1, "A"), (2, "B")]
 
 
+@pytest.mark.parametrize(("winner", "resumed", "v"), [("x", True, "b"), ("x asc", False, "a")])
+def test_a_stopped_refresh_goes_on_only_if_the_options_are_the_same(
+    lab: ModelLab, monkeypatch: pytest.MonkeyPatch, winner: str, resumed: bool, v: str
+) -> None:
+    def model(dedupe_by: str) -> dict[str, Any]:
+        options = {"unique_key": "id", "filter_column": "at", "dedupe_by": dedupe_by}
+        chunks = {"full_incremental_refresh": in_chunks()}
+        return {"incremental": incremental("merge", "full_incremental_refresh", **options), **chunks}
+
+    lab.source(COLUMNS, (1, 1, "a", 10), (1, 1, "b", 20), (2, 2, "c", 30))
+    lab.run("shop.t", "SELECT id, at, x FROM source", **model("x"))
+    sql = "SELECT id, at, x, v FROM source"
+    monkeypatch.setenv("TIDEMARK_FAULT", "models.after_chunk:raise")
+    with pytest.raises(InjectedFault):
+        lab.run("shop.t", sql, **model("x"))
+    monkeypatch.delenv("TIDEMARK_FAULT")
+    assert ("resumed" in lab.run("shop.t", sql, **model(winner)).reason) is resumed
+    assert pairs(lab, "id", "v") == [(1, v), (2, "c")]
+
+
 # --- by hand ---------------------------------------------------------------------------------------------------------
 
 
