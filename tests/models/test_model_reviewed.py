@@ -325,3 +325,11 @@ def test_what_is_restored_is_checked_before_it_is_published(lab: ModelLab) -> No
         restore(lab.handler, "shop.t", "v", metadata)
     assert pairs(lab, "id", "v") == [(1, None), (2, "b")]
     assert lab.platform.lake.reader.branches("shop.t") == {}
+
+
+def test_a_look_back_along_text_is_an_error_that_names_the_column(lab: ModelLab) -> None:
+    model = {"incremental": incremental("append", filter_column="v", lookback=1)}
+    lab.source(COLUMNS, (1, 1, "a", 10))
+    lab.run("shop.t", "SELECT id, v FROM source", **model)
+    with pytest.raises(ConfigError, match=r"shop\.t: .*does not go with v \(string\): .*values are text"):
+        lab.run("shop.t", "SELECT id, v FROM source", **model)
