@@ -113,9 +113,7 @@ class IncrementalExecutor:
         assert incremental is not None, "the metadata are refused without"
         if state is not None and taken_back(work.adapter.existing(work.name), state.snapshot):
             return Mode(False, "the table was taken back")
-        # A difference that the table was left with before explains no edit of the query since.
-        news = decision.standing is not None and decision.standing != (state.standing if state else None)
-        return self.should_run_incremental(state, work.sql, incremental, handled=decision.changes_table or news)
+        return self.should_run_incremental(state, work.sql, incremental, handled=bool(decision.steps))
 
 
 class Update:

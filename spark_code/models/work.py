@@ -141,7 +141,6 @@ class Work:
             columns={each.name: str(each.field_type) for each in columns},
             identity=tuple(name for name in identity if name in names),
             dropped=(self.state.dropped if self.state else ()) + (self._dropped(kept) if kept else ()),
-            standing=kept.standing if kept else None,
         )
 
     @property

@@ -237,28 +237,6 @@ def test_a_table_that_was_compacted_is_not_taken_back(lab: ModelLab) -> None:
     assert (result.action, result.rows) == ("incremental", {"inserted": 1})
 
 
-@pytest.mark.parametrize(
-    ("policy", "first", "then"),
-    [
-        ("ignore", "id, at, v", "id, at, v, x"),
-        ("append_new_columns", "id, at, v, x", "id, at, v"),
-        ("ignore", "*", "id, at, v"),
-    ],
-)
-def test_an_edited_query_is_noticed_where_columns_have_differed_before(
-    lab: ModelLab, policy: str, first: str, then: str
-) -> None:
-    model = {"incremental": incremental("append", policy, filter_column="at")}
-    lab.source(COLUMNS, (1, 1, "a", 10))
-    lab.run("shop.t", f"SELECT {first} FROM source", **model)
-    lab.source(COLUMNS, (1, 1, "a", 10), (2, 2, "b", 20))
-    assert lab.run("shop.t", f"SELECT {then} FROM source", **model).action == "incremental"
-    assert lab.run("shop.t", f"SELECT {then} FROM source", **model).status == "unchanged"
-    edited = lab.run("shop.t", f"SELECT {then.replace('v', 'upper(v) AS v')} FROM source", **model)
-    assert (edited.action, edited.reason) == ("full", "the query changed")
-    assert pairs(lab, "id", "v") == [(1, "A"), (2, "B")]
-
-
 @pytest.mark.parametrize(("winner", "resumed", "v"), [("x", True, "b"), ("x asc", False, "a")])
 def test_a_stopped_refresh_goes_on_only_if_the_options_are_the_same(
     lab: ModelLab, monkeypatch: pytest.MonkeyPatch, winner: str, resumed: bool, v: str

@@ -8,7 +8,6 @@ from pyiceberg.types import ListType, MapType, StructType
 
 from tidemark.errors import SchemaChangeRefused
 from tidemark.models.compare import Change, SchemaDiff, same, widens
-from tidemark.models.hashes import digest
 from tidemark.models.spec import REBUILDING, Policy
 
 StepKind = Literal["add", "widen", "cast", "keep", "skip", "convert", "rename", "drop", "rebuild"]
@@ -51,12 +50,6 @@ class Decision:
     @property
     def changes_table(self) -> bool:
         return bool(self.of("add", "widen", "convert", "rename", "drop"))
-
-    @property
-    def standing(self) -> str | None:
-        """A digest of the differences that the table is left with; None if there are none."""
-        told = [f"{step.kind} {step.change.told()}" for step in self.of("skip", "keep", "cast")]
-        return digest("; ".join(told)) if told else None
 
     @property
     def renames(self) -> dict[str, str]:
