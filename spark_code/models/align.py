@@ -9,6 +9,12 @@ from pyspark.sql import types as sp
 
 from spark_code.models.types import spark_type
 
+# Spark's own format of moments in JSON ends at milliseconds.
+MOMENTS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
 
 def aligned(rows: DataFrame, target: tuple[NestedField, ...], stored_as: Mapping[str, str]) -> DataFrame:
     """The columns of the table, in its order. What the query lacks is NULL, what the table lacks is left out.
@@ -90,7 +96,12 @@ def same_shape(one: sp.DataType, other: sp.DataType) -> bool:
 
 def comparable(value: Column, of: sp.DataType) -> Column:
     """A value as something that can be tested for equality: maps cannot."""
-    return f.to_json(f.struct(value)) if holds_map(of) else value
+    return exact_json(value) if holds_map(of) else value
+
+
+def exact_json(*values: Column) -> Column:
+    """Values as one text, which differs where they do."""
+    return f.to_json(f.struct(*values), MOMENTS)
 
 
 def holds_map(of: sp.DataType) -> bool:

@@ -106,7 +106,8 @@ def since(incoming: Incoming, last: Value | None) -> Incoming:
     """Only the rows that are new. The last value itself is read again where that does no harm."""
     field = incoming.filter_field
     start = start_of(incoming.model, incoming.options, last, field.field_type if field else None)
-    if start is None or field is None:
+    if start is None or field is None or incoming.options.by_condition:
+        # A condition names the rows that go and those that come: filtered besides, fewer would come than go.
         return replace(incoming, start=start)
     column, least = own(field.name), bound(start, field.field_type)
     strictly = last is not None and isinstance(incoming.options, AppendOptions) and not incoming.options.deduplicates

@@ -23,6 +23,7 @@ from tidemark.checks import CheckResult
 from tidemark.models.hashes import config_hash, sql_hash
 from tidemark.models.place import spark_name
 from tidemark.models.policy import Decision
+from tidemark.models.publish import taken_back
 from tidemark.models.results import Action
 from tidemark.models.spec import Incremental, ModelMetadata, Strategy
 from tidemark.models.state import ModelState, ModelStateManager
@@ -68,8 +69,12 @@ class IncrementalExecutor:
         """
         if state is None:
             return Mode(False, "no state")
-        if state.strategy not in (None, incremental.strategy):
+        if state.strategy is None:
+            return Mode(False, "it was made anew by every run")
+        if state.strategy != incremental.strategy:
             return Mode(False, f"the strategy was {state.strategy}")
+        if incremental.strategy == "append" and incremental.options.filter_column and state.last_processed_value is None:
+            return Mode(False, "no last value")  # all rows would be added to those that are there
         if state.config_hash not in (None, config_hash(incremental)):
             return Mode(False, "the options of the strategy changed")
         if not handled and state.sql_hash not in (None, sql_hash(sql)):
@@ -100,8 +105,15 @@ class IncrementalExecutor:
             )
         if decision.rebuild:
             return Rebuild(work).by_policy(decision)
-        mode = self.should_run_incremental(state, sql_query, incremental, handled=bool(decision.steps))
-        return Update(work, decision, mode).done()
+        return Update(work, decision, self.mode(work, decision)).done()
+
+    def mode(self, work: Work, decision: Decision) -> Mode:
+        """Whether the run brings what is new or everything, once the policy has decided."""
+        incremental, state = self.metadata.incremental, work.state
+        assert incremental is not None, "the metadata are refused without"
+        if state is not None and taken_back(work.adapter.existing(work.name), state.snapshot):
+            return Mode(False, "the table was taken back")
+        return self.should_run_incremental(state, work.sql, incremental, handled=bool(decision.steps))
 
 
 class Update:

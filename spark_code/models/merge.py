@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pyiceberg.types import FloatType, IcebergType
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -11,6 +12,7 @@ from spark_code.models.target import Batch, Target, Written, key_name, old_name,
 from spark_code.models.types import spark_type
 from tidemark.errors import DuplicateKeys
 from tidemark.faults import fault_point
+from tidemark.models.compare import same, widens
 from tidemark.models.place import quoted
 from tidemark.models.spec import MergeOptions
 from tidemark.models.sql import literal
@@ -112,11 +114,19 @@ def _within(target: Target, incoming: Incoming, facts: KeyFacts) -> DataFrame:
 
 def _near(target: Target, incoming: Incoming, facts: KeyFacts) -> tuple[str, str] | None:
     """The least and the greatest first key, as SQL; None where that says nothing."""
-    key = target.stored(incoming.options.key_columns[0])
+    name = incoming.options.key_columns[0]
+    key, given = target.stored(name), incoming.field(name).field_type
     if facts.null_key or facts.least_key is None or facts.greatest_key is None or not isinstance(key.field_type, ORDERED):
         return None
+    if not _same_order(given, key.field_type):
+        return None  # bounds of one type are none of another: as text, 10 comes before 9
     of = spark_type(key.field_type).simpleString()
     return f"CAST({literal(facts.least_key)} AS {of})", f"CAST({literal(facts.greatest_key)} AS {of})"
+
+
+def _same_order(given: IcebergType, stored: IcebergType) -> bool:
+    """Whether the text of a bound of the query is the same bound in the table's type; that of a float is no double's."""
+    return same(given, stored) or (widens(given, stored) and not isinstance(given, FloatType))
 
 
 def key_span(incoming: Incoming) -> KeyFacts:

@@ -60,8 +60,7 @@ def _updated(handler: MaterializationHandler, work: Work) -> ModelPlan:
         )
         if decision.rebuild:
             return _rebuilt(work, decision, diff)
-        executor = IncrementalExecutor(handler.state_manager, work.run, metadata)
-        mode = executor.should_run_incremental(work.state, work.sql, incremental, handled=bool(decision.steps))
+        mode = IncrementalExecutor(handler.state_manager, work.run, metadata).mode(work, decision)
         last = work.state.last_processed_value if work.state and mode.incremental else None
         incoming = work.incoming(last)
         refuse_misfits(name, incoming.rows, decision.of("cast"), {each.name.lower(): each for each in stored})

@@ -19,7 +19,7 @@ from spark_code.models.work import Fields, Outcome, Work
 from tidemark.errors import ConfigError
 from tidemark.faults import fault_point
 from tidemark.models.chunks import Chunk, Range, chunks_of, ranges_of
-from tidemark.models.hashes import sql_hash
+from tidemark.models.hashes import config_hash, sql_hash
 from tidemark.models.place import spark_name
 from tidemark.models.policy import Decision
 from tidemark.models.results import Action
@@ -134,11 +134,13 @@ class Rebuild:
 
     def _meaning(self, fields: Fields) -> dict[str, Any]:
         """What must be the same for a stopped refresh to go on."""
-        refresh = self.work.metadata.full_incremental_refresh
+        refresh, incremental = self.work.metadata.full_incremental_refresh, self.work.metadata.incremental
         assert refresh is not None, "the metadata are refused without"
+        assert incremental is not None, "the metadata are refused without"
         columns = [[each.name, str(each.field_type)] for each in self.work.fields]
         return {
             "sql": sql_hash(self.work.sql),
+            "options": config_hash(incremental),
             "columns": columns,
             "numbers": [each.field_id for each in fields],
             "parameters": refresh.model_dump(mode="json"),

@@ -10,14 +10,17 @@ from pyiceberg.types import NestedField
 from pyspark.sql import DataFrame
 
 from spark_code.models.align import own
-from spark_code.models.incoming import Incoming, bound, checked_columns
+from spark_code.models.incoming import Incoming, bound, checked_columns, refuse_misfits
 from spark_code.models.materialize import MaterializationHandler
 from spark_code.models.merge import merge
 from spark_code.models.run import ModelRun
 from spark_code.models.strategies import gathered
 from spark_code.models.target import Target, Written
-from spark_code.models.work import Outcome, Work
+from spark_code.models.work import Outcome, Work, checked
+from tidemark.checks import CheckResult
 from tidemark.errors import NotRestorable, UsageError
+from tidemark.models.compare import compared
+from tidemark.models.policy import SchemaStep
 from tidemark.models.results import ModelResult
 from tidemark.models.spec import MergeOptions, ModelMetadata
 from tidemark.models.state import DroppedColumn
@@ -51,12 +54,15 @@ def _restored(run: ModelRun, column: str, metadata: ModelMetadata) -> Outcome:
     snapshot = run.publish_branch(replace(state, columns=columns), schema)
     filled = _filled(run, gone, keys)
     after = replace(state, columns=columns, dropped=tuple(each for each in state.dropped if each is not gone))
+    checks: tuple[CheckResult, ...] = ()
     if filled.changed:
+        checks = checked(run, metadata, run.adapter.frame(run.place.table, run.branch))
         snapshot = run.publish_branch(after)
     else:
         run.discard_staged()
         run.move_state(after)
-    return Outcome("published", "full", f"{gone.name} restored from snapshot {gone.snapshot}", filled, snapshot)
+    reason = f"{gone.name} restored from snapshot {gone.snapshot}"
+    return Outcome("published", "full", reason, filled, snapshot, checks=checks)
 
 
 def _schema_with(run: ModelRun, gone: DroppedColumn, field: NestedField, keys: Sequence[str]) -> Schema:
@@ -86,9 +92,11 @@ def _filled(run: ModelRun, gone: DroppedColumn, keys: Sequence[str]) -> Written:
 
 
 def _merged(run: ModelRun, rows: DataFrame, keys: Sequence[str]) -> Written:
-    """Puts the values of the rows into the rows of their keys, on the run's branch."""
-    fields = run.adapter.existing(run.name).schema().fields
-    incoming = Incoming(run.name, rows, run.adapter.query_fields(rows, run.name), MergeOptions(unique_key=tuple(keys)))
+    """Puts the values of the rows into the rows of their keys, on the run's branch; each must fit into its column."""
+    fields, given = run.adapter.existing(run.name).schema().fields, run.adapter.query_fields(rows, run.name)
+    casts = [SchemaStep("cast", change, change.told()) for change in compared(given, fields).type_mismatches]
+    refuse_misfits(run.name, rows, casts, {field.name.lower(): field for field in fields})
+    incoming = Incoming(run.name, rows, given, MergeOptions(unique_key=tuple(keys)))
     with gathered(incoming, whole=False) as batch:
         return merge(Target(run.adapter.spark, run.stage(), fields), batch, insert=False)
 
@@ -153,4 +161,5 @@ def _backfilled(
     if not did.changed:
         run.discard_staged()
         return Outcome("unchanged", "unchanged", "nothing to fill", did, run.base)
-    return Outcome("published", "incremental", "backfill", did, run.publish_branch(state))
+    checks = work.check(run.adapter.frame(run.place.table, run.branch))
+    return Outcome("published", "incremental", "backfill", did, run.publish_branch(state), checks=checks)

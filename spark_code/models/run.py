@@ -37,7 +37,6 @@ class ModelRun(RunFrame):
         self.notes: list[str] = []
         self._expected = 0
         self._staged = False
-        self._published = False
         self._wrote = False
 
     @property
@@ -121,11 +120,18 @@ class ModelRun(RunFrame):
         try:
             run = self._record(self.run_id, "running")
             if run is not None:
-                if not self._published:
+                if self._reached_readers():
+                    self._discard(self.branch)
+                else:
                     self._undo(run)
                 runs.finish(self.run_id, "failed", error=self._error, detail={"seconds": self.seconds})
         finally:
             self._held.close()
+
+    def _reached_readers(self) -> bool:
+        """Whether this run has published: the table says so, even if the run was stopped before it could know."""
+        recorded = self.adapter.recorded(self.name)
+        return recorded is not None and recorded["run_id"] == self.run_id
 
     # --- the steps ---------------------------------------------------------------------------------------------------
 
@@ -194,7 +200,6 @@ class ModelRun(RunFrame):
         self._wrote = True
         with self.step("publish"):
             snapshot = publish(table, publication)
-        self._published = True
         fault_point("models.before_state")
         state = replace(state, snapshot=snapshot)
         with self.step("state"):

@@ -10,7 +10,7 @@ from pyiceberg.types import NestedField
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from spark_code.models.align import aligned, has_source, own
+from spark_code.models.align import aligned, exact_json, has_source, own
 from spark_code.models.incoming import Incoming, bound, key_facts, one_a_key
 from spark_code.models.merge import delete_keys, key_span, merge
 from spark_code.models.target import Batch, Target, Written, renamed, same_keys, write
@@ -99,7 +99,7 @@ def _without(rows: DataFrame, stored: DataFrame, fields: Sequence[NestedField]) 
 
 def _numbered(rows: DataFrame, fields: Sequence[NestedField]) -> DataFrame:
     """Equal rows counted: two that are alike are two rows."""
-    content = f.xxhash64(f.to_json(f.struct(*(own(each.name) for each in fields))))
+    content = f.xxhash64(exact_json(*(own(each.name) for each in fields)))
     marked = rows.withColumn("__content", content)
     return marked.withColumn("__nth", f.row_number().over(Window.partitionBy("__content").orderBy("__content")))
 

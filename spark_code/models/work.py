@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from spark_code.models.adapter import ModelAdapter, first_words
 from spark_code.models.checks import blocking_failures, run_checks
-from spark_code.models.incoming import Incoming, checked_columns, since
+from spark_code.models.incoming import Incoming, checked_columns, since, start_of
 from spark_code.models.run import ModelRun
 from spark_code.models.strategies import written
 from spark_code.models.target import Batch, Target, Written
@@ -71,8 +71,7 @@ class Work:
     @classmethod
     def begun(cls, run: ModelRun, metadata: ModelMetadata, sql: str, state: ModelState | None) -> "Work":
         """Reads the query and finds the columns that the model's options name."""
-        variables = cls._variables(metadata, state)
-        rows = run.adapter.query(sql, run.name, variables)
+        rows = run.adapter.query(sql, run.name, cls._variables(metadata))
         fields = run.adapter.query_fields(rows, run.name)
         work = cls(run, metadata, sql, state, rows, fields)
         refresh = metadata.full_incremental_refresh
@@ -81,12 +80,10 @@ class Work:
         return work
 
     @staticmethod
-    def _variables(metadata: ModelMetadata, state: ModelState | None) -> Mapping[str, object]:
-        """Outside of a refresh, a chunk's variable is where the run begins."""
+    def _variables(metadata: ModelMetadata) -> Mapping[str, object]:
+        """A chunk's variable is at its beginning: the query is of everything, unless a chunk or a run says otherwise."""
         refresh = metadata.full_incremental_refresh
-        last = state.last_processed_value if state else None
-        own = {each.name: each.start_value if last is None else last for each in (refresh.parameters if refresh else ())}
-        return {**metadata.variables, **own}
+        return {**metadata.variables, **{each.name: each.start_value for each in (refresh.parameters if refresh else ())}}
 
     @property
     def adapter(self) -> ModelAdapter:
@@ -105,9 +102,19 @@ class Work:
         incremental = self.metadata.incremental
         return incremental is not None and incremental.on_schema_change == "full_incremental_refresh"
 
-    def incoming(self, last: Value | None = None, rows: DataFrame | None = None) -> Incoming:
+    def incoming(self, last: Value | None = None) -> Incoming:
         """The rows beyond the last value; without one, all from where the model begins."""
-        return since(Incoming(self.name, self.rows if rows is None else rows, self.fields, self.options), last)
+        rows = self.rows if last is None else self._rows_since(last)
+        return since(Incoming(self.name, rows, self.fields, self.options), last)
+
+    def _rows_since(self, last: Value) -> DataFrame:
+        """The query of a run that begins at the last value: so do variables of chunks along the filter column."""
+        refresh, field = self.metadata.full_incremental_refresh, self.incoming_filter
+        start = start_of(self.name, self.options, last, field.field_type if field else None)
+        if refresh is None or field is None or start is None or self.options.by_condition:
+            return self.rows
+        along = [each.name for each in refresh.parameters if each.column.lower() == field.name.lower()]
+        return self.adapter.query(self.sql, self.name, {**self._variables(self.metadata), **dict.fromkeys(along, start)})
 
     def write(self, target: Target, batch: Batch, *, whole: bool, replacing: bool = False) -> Written:
         """Writes by the strategy; a query that fails while it runs is named."""
@@ -119,13 +126,7 @@ class Work:
 
     def check(self, staged: DataFrame) -> tuple[CheckResult, ...]:
         """The model's checks on rows that nobody reads yet; a blocking one that fails ends the run."""
-        if not self.metadata.checks:
-            return ()
-        published = self.adapter.frame(self.run.place.table) if self.run.base is not None else None
-        with self.run.step("checks"):
-            results = run_checks(self.name, staged, published, self.metadata.checks)
-        self.run.note_checks(blocking_failures(results, self.metadata.checks))
-        return tuple(results)
+        return checked(self.run, self.metadata, staged)
 
     def state_after(self, greatest: Value | None, columns: Fields, kept: Decision | None = None) -> ModelState:
         """The state to be. `kept` is what was decided for a table whose rows stay; without it all rows are new."""
@@ -170,3 +171,14 @@ class Work:
             for step in decision.of("drop")
             if base is not None
         )
+
+
+def checked(run: ModelRun, metadata: ModelMetadata, staged: DataFrame) -> tuple[CheckResult, ...]:
+    """The model's checks on staged rows; a blocking one that fails ends the run."""
+    if not metadata.checks:
+        return ()
+    published = run.adapter.frame(run.place.table) if run.base is not None else None
+    with run.step("checks"):
+        results = run_checks(run.name, staged, published, metadata.checks)
+    run.note_checks(blocking_failures(results, metadata.checks))
+    return tuple(results)

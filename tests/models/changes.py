@@ -38,7 +38,7 @@ class Stored:
     # How stored and new values look in a column, where they are not as they were.
     old: Mapping[str, Convert] = field(default_factory=dict)
     new: Mapping[str, Convert] = field(default_factory=dict)
-    # Words of a warning that the run must give.
+    # Words of a warning that the run must give; without them it gives none.
     warns: str = ""
 
 
@@ -292,7 +292,7 @@ CHANGES = (
         cells={
             "fail": Refused("v → w looks like a rename"),
             "ignore": Stored({"v": "string"}, "old stays, new is not stored, with a warning", warns="w of the query is not"),
-            "append_new_columns": Stored({"v": "string", "w": "string"}, "both columns"),
+            "append_new_columns": Stored({"v": "string", "w": "string"}, "both columns", warns="v → w looks like a rename"),
             "sync_all_columns": Stored({"w": "string"}, "add and drop, with a warning", warns="v → w looks like a rename"),
         },
     ),
@@ -304,7 +304,7 @@ CHANGES = (
         cells={
             "fail": Refused("v → w looks like a rename"),
             "ignore": Stored({"v": "string"}, "old stays, new is not stored, with a warning", warns="w of the query is not"),
-            "append_new_columns": Stored({"v": "string", "w": "string"}, "both columns"),
+            "append_new_columns": Stored({"v": "string", "w": "string"}, "both columns", warns="v → w looks like a rename"),
             "sync_all_columns": Stored({"w": "string"}, "renamed by metadata, values kept", called={"w": "v"}),
         },
     ),

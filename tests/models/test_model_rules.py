@@ -125,6 +125,8 @@ def test_months_are_the_calendars_and_the_31st_is_not_lost() -> None:
         ("1 day", 1, 9, "the column's values are numbers"),
         (1, date(2024, 1, 1), date(2024, 2, 1), "the column's values are moments"),
         ("1 hour", date(2024, 1, 1), date(2024, 2, 1), "whole days"),
+        (0.5, 1, 9, "whole numbers"),
+        (1, "1", "9", "the column's values are text"),
         ("1 second", datetime(2024, 1, 1, tzinfo=UTC), datetime(2034, 1, 1, tzinfo=UTC), "Use a longer step"),
     ],
 )

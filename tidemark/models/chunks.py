@@ -51,6 +51,9 @@ def ranges_of(parameter: Parameter, start: Point, end: Point) -> list[Range]:
         raise ConfigError(f"full_incremental_refresh, parameter @{parameter.name}: {error}") from None
     if backwards:
         raise ConfigError(f"full_incremental_refresh, parameter @{parameter.name}: start_value is beyond end_value.")
+    if isinstance(start, int) and not isinstance(after_start, int):
+        wrong = f"the step is {parameter.step}, and the column's values are whole numbers."
+        raise ConfigError(f"full_incremental_refresh, parameter @{parameter.name}: {wrong}")
     if after_start <= start:  # type: ignore[operator]
         raise ConfigError(f"full_incremental_refresh, parameter @{parameter.name}: the step leads nowhere.")
     found: list[Range] = []

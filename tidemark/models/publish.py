@@ -73,6 +73,19 @@ def staged_snapshots(table: Table, branch: str, base: int | None) -> list[Snapsh
     return found
 
 
+def taken_back(table: Table, snapshot: int | None) -> bool:
+    """Whether what is published does not come from this snapshot. No, where too much has been forgotten to tell."""
+    known = table.snapshot_by_id(snapshot) if snapshot is not None else None
+    head = table.current_snapshot()
+    if known is None or known.sequence_number is None:
+        return False
+    while head is not None and (head.sequence_number or 0) > known.sequence_number:
+        if head.parent_snapshot_id is None:
+            return True
+        head = table.snapshot_by_id(head.parent_snapshot_id)
+    return head is not None and head.snapshot_id != known.snapshot_id
+
+
 def publish(table: Table, publication: Publication) -> int | None:
     """Commits it; returns the snapshot that is published afterwards. Of two from the same base one gets there."""
     schema, updates = _schema_updates(table, publication.schema)
@@ -127,7 +140,10 @@ def _schema_updates(table: Table, schema: Schema | None) -> tuple[int, list[Tabl
 def _snapshot(table: Table, publication: Publication, contents: Contents, schema: int) -> Snapshot:
     """A snapshot of these contents. Manifests are taken over as they are; only their list is written."""
     metadata = table.metadata
-    number, sequence = metadata.new_snapshot_id(), metadata.next_sequence_number()
+    number = metadata.new_snapshot_id()
+    # Files of the table beside were numbered there. Later deletes hold for files up to their own number only, so the
+    # table counts on from the highest.
+    sequence = max([metadata.next_sequence_number(), *(each.sequence_number for each in contents.manifests)])
     path = table.location_provider().new_metadata_location(f"snap-{number}-0-{uuid.uuid4()}.avro")
     with write_manifest_list(
         format_version=metadata.format_version,

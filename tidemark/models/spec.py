@@ -83,6 +83,11 @@ class Filtered(Section):
         """The columns that tell rows apart; none if nothing says which."""
         return getattr(self, "unique_key", None) or ()
 
+    @property
+    def by_condition(self) -> bool:
+        """Whether a condition names the rows of a run, and not the filter column."""
+        return bool(getattr(self, "where_condition", None))
+
 
 class AppendOptions(Filtered):
     """Rows are added and never changed."""
@@ -129,6 +134,8 @@ class DeleteInsertOptions(Filtered):
             raise ValueError("unique_key and where_condition exclude each other. Keep one.")
         if not (self.unique_key or self.where_condition or self.filter_column):
             raise ValueError("needs unique_key, where_condition or filter_column: what is to be deleted?")
+        if "@start" in (self.where_condition or "") and not self.filter_column:
+            raise ValueError("@start in where_condition is of a filter_column. Name it.")
         return self
 
 

@@ -76,6 +76,8 @@ class Step:
     def _moved(self, start: Point, times: int) -> Point:
         if isinstance(start, date):
             return self._by_calendar(start, times)
+        if isinstance(start, str):
+            raise ValueError(f"the step is {self}, and the column's values are text, along which there are no steps.")
         if self.unit is not None:
             raise ValueError(f"the step is {self}, and the column's values are numbers. Give a number.")
         moved = Decimal(str(start)) + self.count * times
