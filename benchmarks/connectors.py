@@ -6,7 +6,6 @@ import os
 import resource
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -108,7 +107,7 @@ def ours(url: str, size: int, folder: Path, repeat: int, execute: object) -> Non
 
 
 def dlt(url: str, size: int, repeat: int) -> None:
-    python = peer_environment()
+    python = machine.peer_environment("dlt", PEER)
     started = time.monotonic()
     peer_times(python, url, 1)
     cold = time.monotonic() - started
@@ -127,17 +126,6 @@ def peer_times(python: Path, url: str, repeat: int) -> list[float]:
         check=True,
     )
     return [float(each) for each in json.loads(done.stdout.splitlines()[-1])]
-
-
-def peer_environment() -> Path:
-    """dlt's own environment, made once."""
-    folder = ROOT / ".tidemark" / "bench-dlt"
-    python = folder / "bin" / "python"
-    if not python.exists():
-        uv = Path(sys.executable).with_name("uv")
-        subprocess.run([uv, "venv", "-q", folder], check=True)
-        subprocess.run([uv, "pip", "install", "-q", "-p", python, *PEER], check=True)
-    return python
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -79,3 +81,14 @@ def _held(pid: str) -> int:
     except OSError:
         return 0
     return int(next((line.split()[1] for line in lines if line.startswith("Pss:")), 0))
+
+
+def peer_environment(name: str, packages: list[str]) -> Path:
+    """The Python of a peer's own environment, which is made once."""
+    folder = Path(__file__).parent.parent / ".tidemark" / f"bench-{name}"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        uv = Path(sys.executable).with_name("uv")
+        subprocess.run([uv, "venv", "-q", folder], check=True)
+        subprocess.run([uv, "pip", "install", "-q", "-p", python, *packages], check=True)
+    return python

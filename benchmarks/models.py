@@ -5,7 +5,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -129,20 +128,14 @@ def dbt(folder: Path, full: Path, batch: Path, repeat: int) -> list[float]:
     folder.mkdir()
     (folder / "full.parquet").symlink_to(full)
     (folder / "batch.parquet").symlink_to(batch)
-    words: list[str | Path] = [peer_environment(), Path(__file__).with_name("dbt_peer.py"), folder, str(repeat)]
+    words: list[str | Path] = [
+        machine.peer_environment("dbt", PEER),
+        Path(__file__).with_name("dbt_peer.py"),
+        folder,
+        str(repeat),
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     return [float(each) for each in json.loads(done.stdout.splitlines()[-1])]
-
-
-def peer_environment() -> Path:
-    """dbt's own environment, made once."""
-    folder = ROOT / ".tidemark" / "bench-dbt"
-    python = folder / "bin" / "python"
-    if not python.exists():
-        uv = Path(sys.executable).with_name("uv")
-        subprocess.run([uv, "venv", "-q", folder], check=True)
-        subprocess.run([uv, "pip", "install", "-q", "-p", python, *PEER], check=True)
-    return python
 
 
 if __name__ == "__main__":
