@@ -1,5 +1,6 @@
 """One run of one stream: window → slices → land → verify → publish, and the state last."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -144,7 +145,11 @@ class IngestRun(RunFrame):
             lander = self._lander(plan, known)
             finished = plan.finished(subject.platform.store)
             missing = [each for each in plan.slices if each.number not in finished]
-            landed = land_slices(subject.platform.spark, lander, missing)
+            # Beside the reading: they only name the table.
+            with ThreadPoolExecutor(1) as beside:
+                views = beside.submit(subject.bronze.views, subject.place.latest, subject.place.changes, again=plan.full)
+                landed = land_slices(subject.platform.spark, lander, missing)
+                views.result()
             grown = [each.grew for each in landed if each.grew]
             if not grown:
                 break
@@ -167,7 +172,6 @@ class IngestRun(RunFrame):
         emitted_at = datetime.fromtimestamp(plan.emitted_at / 1_000_000, UTC)
         envelope = Envelope(stream, fields, self.run_id, emitted_at)
         table = subject.bronze.prepared(envelope.bronze)
-        subject.bronze.views(subject.place.latest, subject.place.changes, again=plan.full)
         held = subject.quarantine.prepared(QUARANTINE)
         committed = None
         if plan.committed is not None and not loose:

@@ -11,6 +11,7 @@ import time
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -39,6 +40,8 @@ SMALLEST_PAGE = 100
 ROWS_PER_FILE = 500_000
 # Columns whose values repeat. To look for repetitions in all the others takes longer than it saves; zstd finds most of them.
 REPEATED = ["stream", "emitted_at", "run_id", "operation", "reason"]
+# Columns that nothing can be made of: not compressed, and no bounds that anybody would prune by.
+HASHES = ("key_hash", "content_hash")
 
 
 @dataclass(frozen=True)
@@ -212,11 +215,21 @@ class ParquetFiles:
             self._finish()
             self._paths.append(f"{self._stem}-{len(self._paths):05d}.parquet")
             sink = self._io.new_output(self._paths[-1]).create()
-            self._writer = pq.ParquetWriter(sink, self._schema, compression="zstd", use_dictionary=REPEATED)
+            self._writer = pq.ParquetWriter(sink, self._schema, use_dictionary=REPEATED, **self._plain_hashes())
             self._sink = sink
         self._writer.write_batch(batch)
         self._in_file += batch.num_rows
         self.rows += batch.num_rows
+
+    def _plain_hashes(self) -> dict[str, Any]:
+        sink = pa.BufferOutputStream()
+        pq.write_table(self._schema.empty_table(), sink)
+        columns = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
+        leaves = [columns.column(place).path for place in range(len(columns))]
+        return {
+            "compression": {path: "none" if path in HASHES else "zstd" for path in leaves},
+            "write_statistics": [path for path in leaves if path not in HASHES],
+        }
 
     def close(self) -> tuple[str, ...]:
         self._finish()

@@ -4,6 +4,7 @@ import os
 import pickle
 import random
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -144,6 +145,23 @@ def test_records_that_share_cursor_and_key_come_as_often_as_they_are_there(db: D
         assert sorted(row["item"] for row in found) == [f"item {n}" for n in range(9)]
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 20])
+def test_it_makes_no_difference_in_which_batches_a_driver_gives_a_page(db: Database, size: int) -> None:
+    db.create("orders", id="bigint", item="text", updated_at="instant")
+    db.put("orders", [(n // 3, f"item {n}", NOON) for n in range(12)])
+    connector, stream = reader(db), spec(cursor="updated_at")
+    whole = connector._dialect.rows
+
+    def one_by_one(*asked: Any) -> Iterator[pa.RecordBatch]:
+        for batch in whole(*asked):
+            yield from [batch.slice(0, 0), *(batch.slice(place, 1) for place in range(batch.num_rows))]
+
+    connector._dialect.rows = one_by_one  # type: ignore[method-assign]
+    (slice,) = connector.slices(stream, Window(), 1)
+    found = [row["item"] for page in connector.read(stream, slice, size) for row in page.to_pylist()]
+    assert sorted(found) == sorted(f"item {n}" for n in range(12))
+
+
 @pytest.mark.parametrize(
     ("type", "own", "values"),
     [
@@ -276,6 +294,24 @@ def test_a_large_table_is_cut_by_a_sample_and_a_view_by_all_of_it(
     assert [n for each in read for n in each] == list(range(100_000))
     assert len(slices) in range(3, 20)
     assert ({len(each) for each in read[1:-1]} == {20_000}) == (source == "seen")
+
+
+@pytest.mark.service
+def test_a_server_that_breaks_off_half_way_is_told_as_that(shared_postgresql: Database) -> None:
+    db = shared_postgresql
+    db.execute(
+        "DROP SCHEMA public CASCADE",
+        "CREATE SCHEMA public",
+        "CREATE TABLE orders AS SELECT n AS id, repeat('x', 1000) AS item FROM generate_series(1, 60000) AS n",
+    )
+    with SqlConnector({"url": db.url}, {}) as connector:
+        pages = connector.read(spec(), Slice(0), 100_000)
+        next(pages)
+        db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'COPY (SELECT%'")
+        with pytest.raises(SourceUnreachable, match="broke off"):
+            list(pages)
+        # The next question finds the server well.
+        assert sum(page.num_rows for page in connector.read(spec(), Slice(0), 100_000)) == 60_000
 
 
 # --- names and values --------------------------------------------------------------------------------------------------

@@ -250,6 +250,24 @@ def test_a_date_that_does_not_exist_is_named_and_not_made_up(maria: MariadbServe
 
 
 @pytest.mark.service
+@pytest.mark.parametrize("type", ["date", "timestamp", "timestamptz"])
+@pytest.mark.parametrize("endless", ["infinity", "-infinity"])
+def test_a_moment_without_end_is_named_and_not_made_up(pg: PostgresServer, type: str, endless: str) -> None:
+    db = postgresql_database(pg)
+    db.execute(f"CREATE TABLE orders (id int, at {type})", "INSERT INTO orders VALUES (1, '0044-03-15 BC'), (2, now())")
+    assert len(pages_of(db)) == 2
+    db.execute(f"INSERT INTO orders VALUES (3, '{endless}')")
+    with pytest.raises(SourceError, match="has a value that cannot be read") as told:
+        pages_of(db)
+    assert "infinity" not in str(told.value)
+
+
+def pages_of(db: Database) -> list[Any]:
+    with SqlConnector({"url": db.url}, {}) as connector:
+        return [page for slice in connector.slices(stream(), Window(), 1) for page in connector.read(stream(), slice, 1)]
+
+
+@pytest.mark.service
 def test_tables_of_mariadb_are_listed_with_key_and_cursors(maria: MariadbServer) -> None:
     db = mariadb_database(maria)
     db.execute(

@@ -14,14 +14,14 @@ from tidemark.errors import ConfigError, SourceError
 
 # A slice smaller than this is not worth a task of its own.
 LEAST_ROWS = 10_000
+# So many records are counted exactly; of more than that a guess will do.
+COUNTED_ROWS = 100_000
 
 
 class SqlConnector(Connector):
     """Settings: `url` of the database. Credentials, if the URL has none: `user` and `password`."""
 
     kind = "sql"
-    # A page is a query: fewer, larger ones.
-    default_page = 100_000
 
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, str]) -> None:
         super().__init__(settings, credentials)
@@ -30,6 +30,11 @@ class SqlConnector(Connector):
             what = f"unknown: {', '.join(unknown)}" if unknown else "`url` is missing"
             raise ConfigError(f"settings of a sql connector: {what}. It has one, `url`, the address of the database.")
         self._dialect = dialect_for(self.settings["url"], self.credentials)
+
+    @property
+    def default_page(self) -> int:  # type: ignore[override]
+        # A page is a query: fewer, larger ones.
+        return self._dialect.page
 
     def streams(self) -> list[StreamDescription]:
         self.pace()
@@ -66,9 +71,11 @@ class SqlConnector(Connector):
             return [Slice(0)]
         with self._dialect.held(stream.id):
             relation = self._relation(stream)
-            count = self._count(relation, window)
-            # Somewhat less than a page, so that one question gets all of a slice.
-            size = max(min(self.page_size(stream) * 4 // 5, -(-count // parallel)), LEAST_ROWS)
+            count = self._about(relation, window)
+            # Somewhat less than a page, so that one question gets all of a slice; and as many as all tasks end at once with.
+            largest = min(self._dialect.slice, self.page_size(stream) * 4 // 5)
+            rounds = -(-count // (parallel * largest))
+            size = max(-(-count // (parallel * max(rounds, 1))), LEAST_ROWS)
             cuts = self._cuts(relation, window, size) if count > size else []
             nullable = stream.null_cursor != "exclude" and self._lacks_cursors(relation)
         bounds = [None if window.lower is None else str(window.lower), *(str(cut) for cut in cuts)]
@@ -91,8 +98,8 @@ class SqlConnector(Connector):
             yield from self._pages(relation, columns, f"{where} AND {relation.with_key()}", order, page_size)
             # Comparing with NULL finds nothing, so records that lack a part of their key are asked for apart.
             if any(key.nullable for key in relation.key):
-                lacking = self._query(stream, relation.select(columns, f"{where} AND NOT ({relation.with_key()})"))
-                yield from batches(lacking, relation.schema, stream, page_size)
+                for lacking in self._rows(stream, relation.select(columns, f"{where} AND NOT ({relation.with_key()})")):
+                    yield from batches(pa.Table.from_batches([lacking]), relation.schema, stream, page_size)
 
     def keys(self, stream: StreamSpec, page_size: int) -> Iterator[pa.RecordBatch]:
         """Records that lack a part of their key are not listed: nothing of theirs ever landed."""
@@ -112,14 +119,27 @@ class SqlConnector(Connector):
         stream, schema = relation.stream, schema_of(columns)
         after, before = "true", None
         while True:
-            page = self._query(
+            read = 0
+            # Batches that end alike: only of the last of them can it be said where the page ends.
+            held: list[pa.RecordBatch] = []
+            for batch in self._rows(
                 stream, f"{relation.select(columns, f'{where} AND {after}')} {relation.order(order)} LIMIT {page_size}"
-            )
-            if page.num_rows < page_size:
+            ):
+                if not batch.num_rows:
+                    continue
+                if held and ending(batch, order) != ending(held[-1], order):
+                    yield from batches(pa.Table.from_batches(held), schema, stream, page_size)
+                    held = []
+                read += batch.num_rows
+                held.append(batch)
+            if not held:
+                return
+            page = pa.Table.from_batches(held)
+            if read < page_size:
                 yield from batches(page, schema, stream, page_size)
                 return
             # Records that are equal to the last one in the order may go on behind the page: all of them are asked for.
-            last = [page[column.name][-1] for column in order]
+            last = ending(page, order)
             ties = 1
             while ties < page.num_rows and [page[column.name][-1 - ties] for column in order] == last:
                 ties += 1
@@ -128,8 +148,8 @@ class SqlConnector(Connector):
             if seen == before:
                 raise SourceError(f"{stream.id}: {self._dialect.target} gives the same page again and again.")
             before = seen
-            tied = self._query(stream, relation.select(columns, f"{where} AND {relation.compared(order, '=', seen)}"))
-            yield from batches(tied, schema, stream, page_size)
+            for tied in self._rows(stream, relation.select(columns, f"{where} AND {relation.compared(order, '=', seen)}")):
+                yield from batches(pa.Table.from_batches([tied]), schema, stream, page_size)
             after = relation.compared(order, ">", seen)
 
     def _relation(self, stream: StreamSpec) -> Relation:
@@ -143,6 +163,16 @@ class SqlConnector(Connector):
     def _count(self, relation: Relation, window: Window) -> int:
         counted = self._query(relation.stream, f"SELECT count(*) AS n FROM {relation.table} WHERE {relation.inside(window)}")
         return int(counted["n"][0].as_py())
+
+    def _about(self, relation: Relation, window: Window) -> int:
+        """How many records a window has: counted, or guessed when they are many."""
+        some = f"SELECT 1 AS n FROM {relation.table} WHERE {relation.inside(window)} LIMIT {COUNTED_ROWS}"
+        count = int(self._query(relation.stream, f"SELECT count(*) AS n FROM ({some}) AS t")["n"][0].as_py())
+        if count < COUNTED_ROWS:
+            return count
+        self.pace()
+        guess = self._dialect.about(relation.table, relation.inside(window), relation.stream.id)
+        return self._count(relation, window) if guess is None else max(guess, count)
 
     def _lacks_cursors(self, relation: Relation) -> bool:
         sql = f"SELECT 1 AS n FROM {relation.table} WHERE {relation.without_cursor()} LIMIT 1"
@@ -159,9 +189,17 @@ class SqlConnector(Connector):
         self.pace()
         return self._dialect.fetch(sql, stream.id)
 
+    def _rows(self, stream: StreamSpec, sql: str) -> Iterator[pa.RecordBatch]:
+        self.pace()
+        return self._dialect.rows(sql, stream.id)
+
 
 def first_type(stream: StreamSpec) -> str:
     return stream.cursor_types if isinstance(stream.cursor_types, str) else stream.cursor_types[0]
+
+
+def ending(rows: pa.RecordBatch | pa.Table, order: list[Column]) -> list[pa.Scalar]:
+    return [rows[column.name][-1] for column in order]
 
 
 def batches(rows: pa.Table, schema: pa.Schema, stream: StreamSpec, page_size: int) -> Iterator[pa.RecordBatch]:

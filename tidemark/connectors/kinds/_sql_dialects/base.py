@@ -2,6 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -43,6 +44,9 @@ class Dialect(ABC):
     schemes: ClassVar[tuple[str, ...]]
     port: ClassVar[int | None] = None
     text_type: ClassVar[str] = "text"
+    # Records in a page, and in a slice of a large window.
+    page: ClassVar[int] = 100_000
+    slice: ClassVar[int] = 80_000
 
     def __init__(self, url: str, target: str) -> None:
         self.url = url
@@ -143,6 +147,15 @@ class Dialect(ABC):
 
     @abstractmethod
     def fetch(self, sql: str, stream: str) -> pa.Table: ...
+
+    def rows(self, sql: str, stream: str) -> Iterator[pa.RecordBatch]:
+        """The same in batches; as they come, where the driver can, so that a page may be larger than memory."""
+        yield from self.fetch(sql, stream).to_batches()
+
+    def about(self, table: str, where: str, stream: str) -> int | None:
+        """About how many rows a query would give, where the database can guess. Only many of them need a guess."""
+        del table, where, stream  # most can only count
+        return None
 
 
 def ordered_as(column: Column, type: CursorType) -> bool:

@@ -1,0 +1,70 @@
+"""ADBC, which PostgreSQL is read with: rows stream to Arrow as they come over COPY, its failures told apart."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+CONNECT_SECONDS = 10
+
+# The server's calendar begins in 4713 BC. What lies beyond either end, infinity first of all, wraps around to before it.
+FIRST_DAY = -2_440_588
+FIRST_MICROSECOND = FIRST_DAY * 86_400_000_000
+
+
+class DriverFailed(Exception):
+    """What the driver said, and the server's code if it had one. It may quote a value of a record, so it is never shown."""
+
+    def __init__(self, said: str, code: str | None = None) -> None:
+        super().__init__(said)
+        self.code = code
+
+
+class ValueUnreadable(DriverFailed):
+    """A moment that Arrow has no number for."""
+
+
+def connected(url: str) -> Any:
+    """A connection. It learns all types of the server first, which takes longer than a small query."""
+    from adbc_driver_manager import Error
+    from adbc_driver_postgresql import dbapi
+
+    given = conninfo_to_dict(url)
+    try:
+        return dbapi.connect(make_conninfo(url, **{"connect_timeout": CONNECT_SECONDS, **given}), autocommit=True)
+    except Error as error:
+        raise DriverFailed(str(error), error.sqlstate) from None
+
+
+def streamed(connection: Any, sql: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a query, some megabytes at a time, however many there are; at least one batch, for its columns."""
+    from adbc_driver_manager import Error
+
+    with closing(connection.cursor()) as cursor:
+        try:
+            cursor.execute(sql)
+            rows = cursor.fetch_record_batch()
+            yield pa.RecordBatch.from_pylist([], rows.schema)
+            for batch in rows:
+                yield checked(batch)
+        except Error as error:
+            raise DriverFailed(str(error), error.sqlstate) from None
+        except (OSError, pa.ArrowException) as error:
+            # Half-way through its rows a query fails as Arrow tells it.
+            raise DriverFailed(str(error)) from None
+
+
+def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    for column in batch.columns:
+        if pa.types.is_date32(column.type):
+            least, first = pc.min(column.cast(pa.int32())).as_py(), FIRST_DAY
+        elif pa.types.is_timestamp(column.type):
+            least, first = pc.min(column.cast(pa.int64())).as_py(), FIRST_MICROSECOND
+        else:
+            continue
+        if least is not None and least < first:
+            raise ValueUnreadable("a moment out of range")
+    return batch
