@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup run ui test check format bench-catalog bench-connectors bench-models lock clean
+.PHONY: help setup run ui test rounds check format bench-catalog bench-connectors bench-models lock clean
 
 help:  ## List these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ ui: setup  ## Dagster's web UI with all runs
 
 test: setup check  ## Everything: checks, unit tests, Spark, servers, faults, browser
 	@$(BIN)/pytest -m "not fast" -q -n 2 --dist loadfile
+
+rounds: setup  ## 100 rounds of random changes, faults and kills for each kind of stream (SEED=… for the same again)
+	@TIDEMARK_ROUNDS=100 $(if $(SEED),TIDEMARK_SEED=$(SEED)) $(BIN)/pytest -q -s tests/connectors/test_stream_rounds.py
 
 check: setup  ## Format, lint, types, import direction, fast tests: under two minutes
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .

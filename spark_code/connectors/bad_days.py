@@ -39,9 +39,9 @@ def behind_proxy(settings: Mapping[str, Any], fault: str | None) -> Iterator[dic
             yield dict(settings) | {"url": urlunsplit(parts._replace(netloc=urlsplit(proxy.url).netloc))}
     else:
         resets = [TCP_FAULTS[fault]] * MANY if fault else list(TCP_FAULTS.values())
-        with tcp_proxy(parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme], resets) as port:
+        with tcp_proxy(parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme], resets) as proxy:
             login = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
-            yield dict(settings) | {"url": urlunsplit(parts._replace(netloc=f"{login}127.0.0.1:{port}"))}
+            yield dict(settings) | {"url": urlunsplit(parts._replace(netloc=f"{login}127.0.0.1:{proxy.port}"))}
 
 
 def error_of(connector: Connector, stream: StreamSpec) -> TidemarkError | None:

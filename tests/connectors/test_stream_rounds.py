@@ -3,13 +3,17 @@
 TIDEMARK_ROUNDS sets how many rounds there are for each kind, TIDEMARK_SEED the seed; both are printed.
 """
 
+import gzip
 import json
 import os
 import random
-import sqlite3
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
@@ -19,8 +23,11 @@ from tests.catalog.harness import SparkForTests
 from tests.catalog.killing import KILLED, in_child
 from tests.connectors.harness import Stream
 from tests.services.cap import CapServer
+from tests.services.http_proxy import WEB_PAGE, Answered, CutBody, CutGzip, FaultProxy, Reset
 from tests.services.kafka import KafkaServer
 from tests.services.postgres import PostgresServer
+from tidemark.connectors.tcp_proxy import TcpProxy, tcp_proxy
+from tidemark.errors import SourceError, TaskLost
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(7200)]
 
@@ -41,6 +48,8 @@ class World(ABC):
     compares = False
     # Whether a version that was replaced before it was read is read all the same.
     has_log = False
+    # How often the source is disturbed.
+    stumbles = 0.15
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -59,6 +68,10 @@ class World(ABC):
     def was_read(self) -> None:  # noqa: B027 - few worlds need to know
         """A run has come to its end."""
 
+    @abstractmethod
+    def disturbed(self) -> AbstractContextManager[object]:
+        """While it lasts, the source stumbles at random, or does not answer at all."""
+
     def version(self, id: int) -> int:
         """A new version of a record, unlike all others."""
         self._next += 1
@@ -67,7 +80,26 @@ class World(ABC):
         return self._next
 
 
-class SqlWorld(World):
+class TableWorld(World):
+    """A table of PostgreSQL, behind a proxy that can break connections off."""
+
+    def __init__(self, chance: random.Random, server: PostgresServer, proxy: TcpProxy) -> None:
+        super().__init__(chance)
+        self.own, self.proxy = server.new_database(), proxy
+
+    @property
+    def settings(self) -> Record:
+        parts = urlsplit(self.own)
+        return {"url": urlunsplit(parts._replace(netloc=f"{parts.username}@127.0.0.1:{self.proxy.port}"))}
+
+    @contextmanager
+    def disturbed(self) -> Iterator[None]:
+        # Some are met while a run plans, some while it reads; what is left of them, by the runs that follow.
+        self.proxy.reset(*(self.chance.randint(0, 2000) for _ in range(self.chance.randint(1, 6))))
+        yield
+
+
+class SqlWorld(TableWorld):
     kind = "sql"
     words: ClassVar[Record] = {
         "source": "orders",
@@ -78,32 +110,27 @@ class SqlWorld(World):
     }
     compares = True
 
-    def __init__(self, chance: random.Random, folder: Path) -> None:
-        super().__init__(chance)
-        self.path = folder / "shop.db"
+    def __init__(self, chance: random.Random, server: PostgresServer, proxy: TcpProxy) -> None:
+        super().__init__(chance, server, proxy)
         self._clock = 0
-        self._execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, value INTEGER, at DATETIME)")
-
-    @property
-    def settings(self) -> Record:
-        return {"url": f"sqlite:///{self.path}"}
+        server.execute(self.own, "CREATE TABLE orders (id int PRIMARY KEY, value int, at timestamptz)")
 
     def change(self) -> None:
-        for _ in range(self.chance.randint(1, 15)):
-            id = self.chance.randint(1, 30)
-            if id in self.rows and self.chance.random() < 0.3:
-                del self.rows[id]
-                self._execute(f"DELETE FROM orders WHERE id = {id}")
-            else:
-                # The same tick again and again, and now and then one that is a little earlier.
-                self._clock += self.chance.choice([-20, 0, 0, 0, 1, 60])
-                at = f"2026-01-01T{self._clock // 3600 + 1:02}:{self._clock // 60 % 60:02}:{self._clock % 60:02}Z"
-                self._execute(f"INSERT OR REPLACE INTO orders VALUES ({id}, {self.version(id)}, '{at}')")
-
-    def _execute(self, sql: str) -> None:
-        with sqlite3.connect(self.path) as connection:
-            connection.execute(sql)
-        connection.close()
+        with psycopg.connect(self.own, autocommit=True) as connection:
+            for _ in range(self.chance.randint(1, 15)):
+                id = self.chance.randint(1, 30)
+                if id in self.rows and self.chance.random() < 0.3:
+                    del self.rows[id]
+                    connection.execute("DELETE FROM orders WHERE id = %s", (id,))
+                else:
+                    # The same tick again and again, and now and then one that is a little earlier.
+                    self._clock += self.chance.choice([-20, 0, 0, 0, 1, 60])
+                    at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=1, seconds=self._clock)
+                    connection.execute(
+                        "INSERT INTO orders VALUES (%s, %s, %s) ON CONFLICT (id) DO UPDATE SET value = excluded.value, "
+                        "at = excluded.at",
+                        (id, self.version(id), at),
+                    )
 
 
 class FilesWorld(World):
@@ -144,6 +171,17 @@ class FilesWorld(World):
     def was_read(self) -> None:
         self._unread.clear()
 
+    @contextmanager
+    def disturbed(self) -> Iterator[None]:
+        """A file that somebody has not written to its end yet."""
+        lines = [f"{id},{self.version(id)}" for id in range(90, 90 + self.chance.randint(1, 5))]
+        whole = gzip.compress("\n".join(["id,value", *lines, ""]).encode(), mtime=0)
+        path = self.folder / f"{self._next}.csv.gz"
+        path.write_bytes(whole[: self.chance.randint(1, len(whole) - 1)])
+        yield
+        path.write_bytes(whole)
+        self._unread.add(path.name)
+
 
 class ODataWorld(World):
     kind = "odata"
@@ -153,14 +191,19 @@ class ODataWorld(World):
     compares = True
     value = "quantity"
 
-    def __init__(self, chance: random.Random, server: CapServer) -> None:
+    def __init__(self, chance: random.Random, server: CapServer, proxy: FaultProxy) -> None:
         super().__init__(chance)
-        self.server, self._clock = server, 0
+        self.server, self.proxy, self._clock = server, proxy, 0
         server.execute("DELETE FROM data_Orders")
 
     @property
     def settings(self) -> Record:
-        return {"url": self.server.shop}
+        return {"url": self.proxy.url + urlsplit(self.server.shop).path}
+
+    @contextmanager
+    def disturbed(self) -> Iterator[None]:
+        self.proxy.plan(*self.chance.choices([Answered(503), Answered(429), Reset(), CutBody(), CutGzip(), WEB_PAGE], k=3))
+        yield
 
     def change(self) -> None:
         statements = []
@@ -178,20 +221,15 @@ class ODataWorld(World):
         self.server.execute(*statements)
 
 
-class CdcWorld(World):
+class CdcWorld(TableWorld):
     kind = "cdc"
     words: ClassVar[Record] = {"source": "orders", "key": ["id"]}
     full_runs = False
     has_log = True
 
-    def __init__(self, chance: random.Random, server: PostgresServer) -> None:
-        super().__init__(chance)
-        self.server, self.url = server, server.new_database()
-        server.execute(self.url, "CREATE TABLE orders (id int PRIMARY KEY, value int)")
-
-    @property
-    def settings(self) -> Record:
-        return {"url": self.url}
+    def __init__(self, chance: random.Random, server: PostgresServer, proxy: TcpProxy) -> None:
+        super().__init__(chance, server, proxy)
+        server.execute(self.own, "CREATE TABLE orders (id int PRIMARY KEY, value int)")
 
     def change(self) -> None:
         for _ in range(self.chance.randint(1, 3)):
@@ -208,7 +246,7 @@ class CdcWorld(World):
                 else:
                     put = f"INSERT INTO orders VALUES ({id}, {self.version(id)})"
                     statements.append(f"{put} ON CONFLICT (id) DO UPDATE SET value = excluded.value")
-            with psycopg.connect(self.url) as connection:
+            with psycopg.connect(self.own) as connection:
                 for statement in statements:
                     connection.execute(statement.encode())
                 if self.chance.random() < 0.2:
@@ -218,15 +256,27 @@ class CdcWorld(World):
 
 class KafkaWorld(World):
     kind = "kafka"
+    stumbles = 0.05  # a broker takes seconds to come back
     words: ClassVar[Record] = {"key": ["id"], "schema_strategy": "fixed", "schema": {"id": "bigint", "value": "bigint"}}
     has_log = True
 
     def __init__(self, chance: random.Random, server: KafkaServer) -> None:
         super().__init__(chance)
         self.server, self.topic = server, server.new_topic(partitions=3)
-        options = {"bootstrap.servers": server.brokers, "transactional.id": f"rounds-{self.topic}", "log_level": 0}
+        self._begin()
+
+    def _begin(self) -> None:
+        options = {"bootstrap.servers": self.server.brokers, "transactional.id": f"rounds-{self.topic}", "log_level": 0}
         self._producer = Producer(options)
         self._producer.init_transactions(30)
+
+    @contextmanager
+    def disturbed(self) -> Iterator[None]:
+        """The broker is killed, and comes back."""
+        self.server.kill()
+        yield
+        self.server.start()
+        self._begin()
 
     @property
     def settings(self) -> Record:
@@ -254,8 +304,10 @@ class KafkaWorld(World):
 def played(world: World, folder: Path, spark: SparkForTests) -> None:
     print(f"seed {SEED}, {ROUNDS} rounds")  # noqa: T201
     stream = Stream.make(folder / "lake", spark, world.kind, world.settings, **world.words)
+    stream.platform.spark.conf.get("spark.app.name")  # begun here: a child would begin one of its own
     trace = folder / "trace"
-    world.change()
+    while not world.rows:  # without a record there is no table
+        world.change()
     assert in_child(stream.platform, lambda: ran(stream), TIDEMARK_FAULT_TRACE=str(trace)) == 0
     points = list(dict.fromkeys(trace.read_text().split()))
     could_be_seen = set(world.rows.items())
@@ -268,6 +320,10 @@ def played(world: World, folder: Path, spark: SparkForTests) -> None:
             point = world.chance.choice(points)
             ended = in_child(stream.platform, lambda: ran(stream), TIDEMARK_FAULT=point)
             assert ended in (0, KILLED), f"round {number}, seed {SEED}, {point}"
+            continue
+        if world.chance.random() < world.stumbles:
+            with world.disturbed(), suppress(SourceError, TaskLost):
+                stream.run()
             continue
         full = world.full_runs and world.chance.random() < 0.3
         stream.run(full=full)
@@ -295,8 +351,9 @@ def ran(stream: Stream) -> bool:
     return True
 
 
-def test_rounds_of_a_table(tmp_path: Path, spark: SparkForTests) -> None:
-    played(SqlWorld(random.Random(SEED), tmp_path), tmp_path, spark)
+def test_rounds_of_a_table(tmp_path: Path, spark: SparkForTests, pg: PostgresServer) -> None:
+    with tcp_proxy("127.0.0.1", pg.port) as proxy:
+        played(SqlWorld(random.Random(SEED), pg, proxy), tmp_path, spark)
 
 
 def test_rounds_of_files(tmp_path: Path, spark: SparkForTests) -> None:
@@ -304,11 +361,13 @@ def test_rounds_of_files(tmp_path: Path, spark: SparkForTests) -> None:
 
 
 def test_rounds_of_an_odata_service(tmp_path: Path, spark: SparkForTests, cap_server: CapServer) -> None:
-    played(ODataWorld(random.Random(SEED), cap_server), tmp_path, spark)
+    with FaultProxy(cap_server.url) as proxy:
+        played(ODataWorld(random.Random(SEED), cap_server, proxy), tmp_path, spark)
 
 
 def test_rounds_of_a_log_of_changes(tmp_path: Path, spark: SparkForTests, logical_pg: PostgresServer) -> None:
-    played(CdcWorld(random.Random(SEED), logical_pg), tmp_path, spark)
+    with tcp_proxy("127.0.0.1", logical_pg.port) as proxy:
+        played(CdcWorld(random.Random(SEED), logical_pg, proxy), tmp_path, spark)
 
 
 def test_rounds_of_a_topic(tmp_path: Path, spark: SparkForTests, broker: KafkaServer) -> None:

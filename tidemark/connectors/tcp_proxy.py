@@ -2,11 +2,13 @@
 
 It is a process of its own: drivers may wait for it without letting other threads run.
 
-    python -m tidemark.connectors.tcp_proxy HOST PORT [BYTES,BYTES,…]
+    python -m tidemark.connectors.tcp_proxy HOST PORT
 
-prints its port. Each of the first connections is reset after so many bytes of the server's; all later ones go well.
+prints its port. For each line `BYTES` that it is told, one of the next connections is reset after so many bytes of the
+server's; all others go well.
 """
 
+import queue
 import socket
 import struct
 import subprocess
@@ -14,30 +16,53 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO
 
 # With a time-out of zero, closing sends a reset.
 NO_LINGER = struct.pack("ii", 1, 0)
 
 
+@dataclass(frozen=True)
+class TcpProxy:
+    port: int
+    _orders: IO[str]
+    _answers: IO[str]
+
+    def reset(self, *after: int) -> None:
+        """The next connections are reset, each after so many bytes of the server's."""
+        for size in after:
+            self._orders.write(f"{size}\n")
+            self._orders.flush()
+            self._answers.readline()
+
+
 @contextmanager
-def tcp_proxy(host: str, port: int, resets: Sequence[int]) -> Iterator[int]:
-    """The port of a proxy that runs for as long as the block lasts."""
-    command = [sys.executable, "-m", __name__, host, str(port), ",".join(map(str, resets))]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
+def tcp_proxy(host: str, port: int, resets: Sequence[int] = ()) -> Iterator[TcpProxy]:
+    """A proxy that runs for as long as the block lasts."""
+    command = [sys.executable, "-m", __name__, host, str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield int(process.stdout.readline())
+            assert process.stdin is not None
+            proxy = TcpProxy(int(process.stdout.readline()), process.stdin, process.stdout)
+            proxy.reset(*resets)
+            yield proxy
         finally:
             process.kill()
 
 
-def serve(host: str, port: int, resets: list[int]) -> None:
+def serve(host: str, port: int) -> None:
+    resets: queue.SimpleQueue[int] = queue.SimpleQueue()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sys.stdout.write(f"{listener.getsockname()[1]}\n")
         sys.stdout.flush()
+        threading.Thread(target=listen, args=(resets,), daemon=True).start()
         while True:
             client, _ = listener.accept()
-            limit = resets.pop(0) if resets else None
+            limit = None
+            with suppress(queue.Empty):
+                limit = resets.get_nowait()
             try:
                 server = socket.create_connection((host, port), timeout=10)
             except OSError:
@@ -46,6 +71,13 @@ def serve(host: str, port: int, resets: list[int]) -> None:
             server.settimeout(None)
             threading.Thread(target=forward, args=(client, server, None), daemon=True).start()
             threading.Thread(target=forward, args=(server, client, limit), daemon=True).start()
+
+
+def listen(resets: "queue.SimpleQueue[int]") -> None:
+    for line in sys.stdin:
+        resets.put(int(line))
+        sys.stdout.write("\n")
+        sys.stdout.flush()
 
 
 def forward(source: socket.socket, target: socket.socket, limit: int | None) -> None:
@@ -65,5 +97,4 @@ def forward(source: socket.socket, target: socket.socket, limit: int | None) -> 
 
 
 if __name__ == "__main__":
-    given = sys.argv[3] if len(sys.argv) > 3 else ""
-    serve(sys.argv[1], int(sys.argv[2]), [int(each) for each in given.split(",") if each])
+    serve(sys.argv[1], int(sys.argv[2]))

@@ -63,8 +63,8 @@ class PostgresqlDialect(Dialect):
     schemes = ("postgresql", "postgres")
     port = 5432
     # Rows come as a stream: a page costs a question, and no memory.
-    page = 400_000
-    slice = 250_000
+    page = 650_000
+    slice = 500_000
 
     def __init__(self, url: str, target: str) -> None:
         super().__init__(url, target)
