@@ -3,11 +3,11 @@
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import machine
@@ -28,7 +28,10 @@ FROM generate_series(1, {rows}) AS n
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.connectors")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of which the median is shown")
+    parser.add_argument("--repeat", type=int, default=5, help="runs of which the median is shown")
+    parser.add_argument(
+        "--warm-up", type=int, default=5, help="runs before those, while Java still compiles; of dlt as many"
+    )
     parser.add_argument("--sizes", default="1,4", help="millions of rows; the first one beside dlt")
     chosen = parser.parse_args()
     os.environ["PYTHONPATH"] = str(ROOT)
@@ -47,12 +50,12 @@ def main() -> None:
                     url, TABLE.format(rows=size * 1_000_000), "ALTER TABLE orders ADD PRIMARY KEY (id)",
                     "CREATE INDEX ON orders (updated_at, id)", "VACUUM ANALYZE orders",
                 )  # fmt: skip
-                ours(url, size, folder / f"ours-{size}", chosen.repeat, server.execute)
+                ours(url, size, folder / f"ours-{size}", chosen, server.execute)
                 if place == 0:
-                    dlt(url, size, chosen.repeat)
+                    dlt(url, size, chosen)
 
 
-def ours(url: str, size: int, folder: Path, repeat: int, execute: object) -> None:
+def ours(url: str, size: int, folder: Path, chosen: argparse.Namespace, execute: Callable[..., None]) -> None:
     from spark_code.connectors.run import IngestRun
     from spark_code.connectors.subject import StreamSubject
     from spark_code.platform import Platform
@@ -82,15 +85,19 @@ def ours(url: str, size: int, folder: Path, repeat: int, execute: object) -> Non
             run.end()
         return time.monotonic() - started, run.seconds
 
+    repeat = chosen.repeat
     cold, _ = ran("cold")
     print(f"{size} M rows × 10 → Bronze: first run of a process   {cold:6.2f} s", flush=True)
+    for number in range(chosen.warm_up):
+        ran(f"warming{number}")
     taken = [ran(f"warm{number}") for number in range(repeat)]
     median = statistics.median(seconds for seconds, _ in taken)
     steps = " ".join(f"{name} {seconds:.2f}" for name, seconds in taken[-1][1].items())
-    print(f"{size} M rows × 10 → Bronze: warm, median of {repeat}        {median:6.2f} s   ({steps})", flush=True)
+    each = ", ".join(f"{seconds:.2f}" for seconds, _ in taken)
+    print(f"{size} M rows × 10 → Bronze: warm, median of {each}   {median:6.2f} s   ({steps})", flush=True)
     incremental = []
     for number in range(repeat):
-        execute(  # type: ignore[operator]
+        execute(
             url,
             f"UPDATE orders SET updated_at = clock_timestamp(), quantity = quantity + 1 WHERE id % 100 = {number}",
         )
@@ -101,19 +108,20 @@ def ours(url: str, size: int, folder: Path, repeat: int, execute: object) -> Non
     print(f"{size} M rows, 1 % changed: incremental, median of {repeat}   {median:6.2f} s   ({steps})", flush=True)
     quiet = statistics.median(ran("warm0")[0] for _ in range(repeat))
     print(f"{size} M rows, none changed: median of {repeat}              {quiet:6.2f} s", flush=True)
-    driver = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
-    print(f"{size} M rows: peak of the driver's Python {driver:.2f} GB, of the largest child {workers:.2f} GB", flush=True)
+    with machine.Memory() as memory:
+        ran("memory")
+    print(f"{size} M rows: driver, Java and Python workers together, at their peak {memory.peak:.2f} GB", flush=True)
 
 
-def dlt(url: str, size: int, repeat: int) -> None:
+def dlt(url: str, size: int, chosen: argparse.Namespace) -> None:
     python = machine.peer_environment("dlt", PEER)
     started = time.monotonic()
     peer_times(python, url, 1)
     cold = time.monotonic() - started
-    taken = peer_times(python, url, repeat + 1)[1:]
+    taken = peer_times(python, url, chosen.warm_up + chosen.repeat)[chosen.warm_up :]
+    each = ", ".join(f"{seconds:.2f}" for seconds in taken)
     print(f"{size} M rows × 10 → dlt, Parquet: whole process          {cold:6.2f} s", flush=True)
-    print(f"{size} M rows × 10 → dlt, Parquet: warm, median of {repeat}  {statistics.median(taken):6.2f} s\n", flush=True)
+    print(f"{size} M rows × 10 → dlt, Parquet: warm, median of {each}  {statistics.median(taken):6.2f} s\n", flush=True)
 
 
 def peer_times(python: Path, url: str, repeat: int) -> list[float]:

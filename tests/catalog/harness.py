@@ -36,7 +36,7 @@ class SparkForTests:
     def __call__(self, settings: dict[str, str]) -> SparkSession:
         with self._starting:
             if self._base is None:
-                self._base = start_session(settings | all_jars(settings) | {"spark.driver.memory": "1500m"})
+                self._base = start_session(settings | all_jars(settings) | for_tests(settings))
         session = self._base.newSession()
         for key, value in settings.items():
             if key.startswith("spark.sql.catalog.lake"):
@@ -46,6 +46,17 @@ class SparkForTests:
     def stop(self) -> None:
         if self._base is not None:
             self._base.stop()
+
+
+def for_tests(settings: dict[str, str]) -> dict[str, str]:
+    """Little data, many queries: to compile them, by Spark and by Java, takes longer than to run them."""
+    java = settings.get("spark.driver.extraJavaOptions", "")
+    return {
+        "spark.driver.memory": "1500m",
+        "spark.driver.extraJavaOptions": f"{java} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.shuffle.partitions": "2",
+    }
 
 
 def all_jars(settings: dict[str, str]) -> dict[str, str]:
