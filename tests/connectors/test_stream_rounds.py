@@ -94,9 +94,10 @@ class TableWorld(World):
 
     @contextmanager
     def disturbed(self) -> Iterator[None]:
-        # Some are met while a run plans, some while it reads; what is left of them, by the runs that follow.
+        # Some are met while a run plans, some while it reads.
         self.proxy.reset(*(self.chance.randint(0, 2000) for _ in range(self.chance.randint(1, 6))))
         yield
+        self.proxy.calm()
 
 
 class SqlWorld(TableWorld):
@@ -204,6 +205,7 @@ class ODataWorld(World):
     def disturbed(self) -> Iterator[None]:
         self.proxy.plan(*self.chance.choices([Answered(503), Answered(429), Reset(), CutBody(), CutGzip(), WEB_PAGE], k=3))
         yield
+        self.proxy.calm()
 
     def change(self) -> None:
         statements = []

@@ -74,6 +74,11 @@ class FaultProxy:
         """What becomes of the next requests whose path has `on` in it, one after another."""
         self._planned += [(on, fault) for fault in faults]
 
+    def calm(self) -> None:
+        """All requests from now on go well."""
+        with self._lock:
+            self._planned.clear()
+
     def fault_for(self, path: str) -> Fault | None:
         with self._lock:
             self.seen.append(path)

@@ -5,7 +5,7 @@ It is a process of its own: drivers may wait for it without letting other thread
     python -m tidemark.connectors.tcp_proxy HOST PORT
 
 prints its port. For each line `BYTES` that it is told, one of the next connections is reset after so many bytes of the
-server's; all others go well.
+server's; all others go well, and after the line `calm` all of them.
 """
 
 import queue
@@ -23,6 +23,9 @@ from typing import IO
 NO_LINGER = struct.pack("ii", 1, 0)
 
 
+CALM = "calm"
+
+
 @dataclass(frozen=True)
 class TcpProxy:
     port: int
@@ -32,9 +35,16 @@ class TcpProxy:
     def reset(self, *after: int) -> None:
         """The next connections are reset, each after so many bytes of the server's."""
         for size in after:
-            self._orders.write(f"{size}\n")
-            self._orders.flush()
-            self._answers.readline()
+            self._told(str(size))
+
+    def calm(self) -> None:
+        """All connections from now on go well."""
+        self._told(CALM)
+
+    def _told(self, order: str) -> None:
+        self._orders.write(f"{order}\n")
+        self._orders.flush()
+        self._answers.readline()
 
 
 @contextmanager
@@ -74,8 +84,13 @@ def serve(host: str, port: int) -> None:
 
 
 def listen(resets: "queue.SimpleQueue[int]") -> None:
-    for line in sys.stdin:
-        resets.put(int(line))
+    for line in map(str.strip, sys.stdin):
+        if line == CALM:
+            with suppress(queue.Empty):
+                while True:
+                    resets.get_nowait()
+        else:
+            resets.put(int(line))
         sys.stdout.write("\n")
         sys.stdout.flush()
 
