@@ -150,7 +150,9 @@ class IngestPlan:
         lower = stream.parse_cursor(self.lower)
         if stream.cursor_types == "integer":
             return f"TRY_CAST(cursor AS HUGEINT) >= {int(str(lower))}"
-        sorts_as_text = pa.types.is_timestamp(types[fields[0]]) and lower.text.endswith(("Z", "+00:00"))
+        kind = types[fields[0]]
+        # A clock without a zone stands in Bronze as its own zone shows it.
+        sorts_as_text = pa.types.is_timestamp(kind) and kind.tz is not None and lower.text.endswith(("Z", "+00:00"))
         return f"cursor >= {quoted(lower.text[:10])}" if sorts_as_text else "true"
 
     def greatest_landed(self, subject: StreamSubject, snapshot: int | None, files: list[str]) -> Cursor | None:

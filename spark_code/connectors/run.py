@@ -1,7 +1,8 @@
 """One run of one stream: window → slices → land → verify → publish, and the state last."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,14 +17,15 @@ from spark_code.connectors.planning import planned
 from spark_code.connectors.quarantine import not_yet_held
 from spark_code.connectors.slices import QUARANTINE, SliceDone, SliceLander, first_of, land_slices
 from spark_code.connectors.subject import StreamSubject
+from spark_code.connectors.watching import watched
 from spark_code.run import RunFrame
 from tidemark.connectors import lateness
 from tidemark.connectors.bronze import Envelope
 from tidemark.connectors.contract import CheckpointConnector, OutputState
 from tidemark.connectors.fitting import declared_schema
 from tidemark.connectors.place import SYSTEM
-from tidemark.connectors.verification import CheckResult, failed, verify_landing
-from tidemark.errors import CursorInvalid, PartialRun
+from tidemark.connectors.verification import CheckResult, count_agrees, failed, verify_landing
+from tidemark.errors import CursorInvalid, PartialRun, SourceError
 from tidemark.faults import fault_point
 from tidemark.lake import RUN_ID
 
@@ -37,6 +39,8 @@ class StagedLanding:
     slices: tuple[SliceDone, ...]
     # Whether the quarantine has something to publish too.
     quarantines: bool = False
+    # Records in the window, as the source counts them after they were read.
+    at_source: int | None = None
 
     @property
     def read(self) -> int:
@@ -146,7 +150,7 @@ class IngestRun(RunFrame):
             finished = plan.finished(subject.platform.store)
             missing = [each for each in plan.slices if each.number not in finished]
             # Beside the reading: they only name the table.
-            with ThreadPoolExecutor(1) as beside:
+            with ThreadPoolExecutor(1) as beside, watched(subject.platform.store, plan.done, len(missing)):
                 views = beside.submit(subject.bronze.views, subject.place.latest, subject.place.changes, again=plan.full)
                 landed = land_slices(subject.platform.spark, lander, missing)
                 views.result()
@@ -161,8 +165,21 @@ class IngestRun(RunFrame):
         if compares:
             done.append(self._compared(lander, len(plan.slices)))
         self._confirm()
-        self._staged = self._stage(done)
+        # The source counts while the files are staged.
+        with ThreadPoolExecutor(1) as beside:
+            at_source = beside.submit(self._at_source, plan)
+            staged = self._stage(done)
+            self._staged = replace(staged, at_source=at_source.result())
         return self._staged
+
+    def _at_source(self, plan: IngestPlan) -> int | None:
+        """How many records the source has in the window by now; None where it cannot count."""
+        connector, stream = self.subject.connector, self.subject.stream
+        if stream.cursor is None or isinstance(connector, CheckpointConnector):
+            return None
+        with suppress(SourceError):
+            return connector.count(stream, plan.window(stream))
+        return None
 
     def _lander(self, plan: IngestPlan, known: str | None) -> SliceLander:
         subject, stream = self.subject, self.subject.stream
@@ -230,8 +247,14 @@ class IngestRun(RunFrame):
             plan.window(self.subject.stream),
             lambda rows: plan.known_sql(self.subject, rows),
         )
+        results.append(self._counted(plan, staged))
         self._note(results, self.subject.name)
         return results
+
+    def _counted(self, plan: IngestPlan, staged: StagedLanding) -> CheckResult:
+        without_cursor = {each.number for each in plan.slices if each.nulls}
+        read = sum(each.read + each.quarantined for each in staged.slices if each.number not in without_cursor)
+        return count_agrees(staged.at_source, read, self.subject.stream)
 
     def publish(self) -> OutputState | None:
         """Verifies once more, publishes, and moves the state: what makes the run count."""

@@ -58,6 +58,7 @@ class SliceDone:
     late: tuple[int, ...] = lateness.NONE
     # Fields that the source had not described, as a serialised schema. The slice is then read again with them.
     grew: str = ""
+    pages: int = 0
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -122,8 +123,9 @@ class SliceLander:
         rejected = ParquetFiles(PyArrowFileIO(self.io_properties), f"{self.quarantine_data}/{uuid4()}", QUARANTINE)
         known = Known(self._known_hashes())
         self.connector.limit(self.per_second)
-        read, late = 0, lateness.NONE
+        read, pages, late = 0, 0, lateness.NONE
         for page in self.connector.read(stream, slice, self.page_size):
+            pages += 1
             reason = (page.schema.metadata or {}).get(REJECTED)
             if reason is not None:
                 rejected.write(quarantined(page["text"].to_pylist(), self.envelope, reason.decode()))
@@ -155,6 +157,7 @@ class SliceLander:
             files.close(),
             rejected.close(),
             late,
+            pages=pages,
         )
 
     def _grown(self, unknown: pa.Schema) -> str:

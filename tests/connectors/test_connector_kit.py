@@ -1,10 +1,13 @@
 """Every kind through the test kit, on a real source; and a kind that keeps no rule."""
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 import yaml
@@ -96,6 +99,19 @@ def test_mariadb_passes(judged: Judge, maria: MariadbServer, monkeypatch: pytest
     verdicts = judged("sql", {"url": "${MARIADB_URL}"}, source="orders", key=["id"], cursor="at")
     assert failures(verdicts) == []
     assert not_applicable(verdicts) == set()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_databases_in_a_file_pass(judged: Judge, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "shop.db"
+    rows = values().replace("2026-01-01 10", "2026-01-01T10").replace(".250'", ".250Z'")
+    with closing(sqlite3.connect(path) if kind == "sqlite" else duckdb.connect(str(path))) as db:
+        db.execute(ORDERS.format(time="datetime" if kind == "sqlite" else "timestamptz"))
+        db.execute(f"INSERT INTO orders VALUES {rows}")
+        db.commit()
+    verdicts = judged("sql", {"url": f"{kind}:///{path}"}, source="orders", key=["id"], cursor="at")
+    assert failures(verdicts) == []
+    assert not_applicable(verdicts) == PROXY
 
 
 def test_files_pass(judged: Judge, tmp_path: Path) -> None:

@@ -14,11 +14,15 @@ __all__ = ["CHECKS", "CheckResult", "failed", "verify_landing"]
 SAMPLED = 1000
 MILLISECOND = Duration.parse("PT0.001S")
 
-CHECKS = {
+LANDED = {
     "key_not_null": "Every record that landed has all parts of its key.",
     "no_duplicate_landing": "No record landed twice, in this run or since the first.",
     "cursor_within_window": "Every cursor lies in the window that was fixed before reading.",
     "counts_add_up": "Rows before + landed = rows staged, and no earlier file is gone.",
+}
+AT_SOURCE = "count_agrees_with_source"
+CHECKS = LANDED | {
+    AT_SOURCE: "The source, asked after it was read, has no more records in the window than were read.",
 }
 
 
@@ -34,7 +38,7 @@ def verify_landing(
 ) -> list[CheckResult]:
     """The verdicts on what this run added. `known` makes a query for hashes that must not come again, from earlier rows."""
     if staged is None:
-        return [CheckResult(name, True, "nothing new was read") for name in CHECKS]
+        return [CheckResult(name, True, "nothing new was read") for name in LANDED]
     before = reader.files(table, base) if base is not None else None
     after = reader.files(table, staged)
     added = parquet(after.data.keys() - (before.data.keys() if before else set()), EVOLVING)
@@ -46,7 +50,7 @@ def verify_landing(
         def one(query: str) -> int:
             return int(db.execute(query).fetchall()[0][0] or 0)
 
-        keyless = " OR ".join(f'key."{name}" IS NULL' for name in stream.key)
+        keyless = " OR ".join(f"key.{named(name)} IS NULL" for name in stream.key)
         ((rows, nameless, different, least, greatest),) = db.execute(
             f"SELECT count(*), count(*) FILTER (operation <> 'truncate' AND ({keyless})), count(DISTINCT content_hash), "
             f"min(cursor), max(cursor) FROM {added}"
@@ -64,6 +68,23 @@ def verify_landing(
         verdict("cursor_within_window", outside, "all cursors are in the window", "cursors are outside the window"),
         counts(before, after, rows, landed),
     ]
+
+
+def count_agrees(at_source: int | None, read: int, stream: StreamSpec) -> CheckResult:
+    """Records may leave a window while it is read, by being changed. One that comes late must be read by a later run."""
+    if at_source is None:
+        return CheckResult(AT_SOURCE, True, "the source does not count")
+    lacking = max(at_source - read, 0)
+    facts = {"at the source": at_source, "read": read}
+    if lacking and not stream.safety_window:
+        advice = "they came late or were lost, and no `safety_window` reads them again. Run again"
+        return CheckResult(AT_SOURCE, False, f"the source has {lacking} more records than were read: {advice}", facts)
+    words = f"{lacking} came while it was read, for the safety window" if lacking else f"{read} read, {at_source} there"
+    return CheckResult(AT_SOURCE, True, words, facts)
+
+
+def named(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def verdict(name: str, faults: int, good: str, bad: str) -> CheckResult:

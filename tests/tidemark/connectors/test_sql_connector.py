@@ -134,7 +134,7 @@ def test_a_tie_larger_than_a_page_is_read_completely(db: Database) -> None:
     db.create("orders", id="bigint", updated_at="instant")
     db.put("orders", [(n, NOON) for n in range(11)])
     for size in (1, 3, 11):
-        assert ids(db, spec(cursor="updated_at"), page_size=size) == list(range(11))
+        assert ids(db, spec(cursor="updated_at", page_size=size), page_size=size) == list(range(11))
 
 
 def test_records_that_share_cursor_and_key_come_as_often_as_they_are_there(db: Database) -> None:
@@ -527,6 +527,13 @@ def test_wrong_settings_are_told_without_the_address() -> None:
         with pytest.raises(ConfigError) as told:
             SqlConnector({"url": wrong}, {})
         assert "cret" not in str(told.value)
+    for odd in ("postgresql://me:s3\u2100cret@host/shop", "postgresql://me:s3[cret@host/shop"):
+        with pytest.raises(ConfigError, match="%XX") as told:
+            SqlConnector({"url": odd}, {})
+        assert "cret" not in str(told.value)
+    with pytest.raises(SourceUnreachable) as gone:
+        list(SqlConnector({"url": "postgresql://me:s3%zzcret@127.0.0.1/shop"}, {}).read(spec(), Slice(0), 1))
+    assert "cret" not in str(gone.value)
 
 
 # --- the property ------------------------------------------------------------------------------------------------------

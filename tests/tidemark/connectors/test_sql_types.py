@@ -4,6 +4,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.services.databases import Database, duckdb_database, mariadb_database, postgresql_database, sqlite_database
 from tests.services.mariadb import MariadbServer
 from tests.services.postgres import PostgresServer
-from tidemark.connectors.contract import Window
+from tidemark.connectors.contract import Slice, Window
 from tidemark.connectors.kinds.sql import SqlConnector
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import CursorInvalid, SourceError
@@ -247,6 +248,25 @@ def test_a_date_that_does_not_exist_is_named_and_not_made_up(maria: MariadbServe
     assert impossible not in str(told.value)
     with pytest.raises((SourceError, CursorInvalid)):
         rows(db, stream(cursor="at", cursor_zone="UTC"))
+
+
+@pytest.mark.service
+def test_the_settings_of_a_database_do_not_change_what_is_read(pg: PostgresServer) -> None:
+    name = f"latin_{uuid4().hex[:8]}"
+    pg.execute(pg.url(), f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'")
+    settings = {"timezone": "Asia/Tokyo", "datestyle": "German", "intervalstyle": "iso_8601", "client_encoding": "latin1"}
+    pg.execute(pg.url(), *(f"ALTER DATABASE {name} SET {each} = '{value}'" for each, value in settings.items()))
+    url = pg.url(name)
+    pg.execute(
+        url,
+        "SET client_encoding = 'UTF8'; CREATE TABLE orders (id text, span interval, at timestamptz[])",
+        "SET client_encoding = 'UTF8'; INSERT INTO orders SELECT 'Käthe ' || n, '1 day', '{2026-01-01 00:00:00+00}' "
+        "FROM generate_series(1, 3) AS n",
+    )
+    with SqlConnector({"url": url}, {}) as connector:
+        found = [row for page in connector.read(stream(), Slice(0), 1) for row in page.to_pylist()]
+    assert [row["id"] for row in found] == ["Käthe 1", "Käthe 2", "Käthe 3"]
+    assert {(row["span"], row["at"]) for row in found} == {("1 day", '{"2026-01-01 00:00:00+00"}')}
 
 
 @pytest.mark.service

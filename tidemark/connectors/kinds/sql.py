@@ -69,15 +69,15 @@ class SqlConnector(Connector):
             return []
         if stream.cursor is None:
             return [Slice(0)]
-        with self._dialect.held(stream.id):
+        with self._dialect.held(stream.id) as held:
             relation = self._relation(stream)
-            count = self._about(relation, window)
+            count = self._about(relation, window, held)
             # Somewhat less than a page, so that one question gets all of a slice; and as many as all tasks end at once with.
-            largest = min(self._dialect.slice, self.page_size(stream) * 4 // 5)
+            largest = max(min(self._dialect.slice, self.page_size(stream) * 4 // 5), 1)
             rounds = -(-count // (parallel * largest))
             size = max(-(-count // (parallel * max(rounds, 1))), LEAST_ROWS)
-            cuts = self._cuts(relation, window, size) if count > size else []
-            nullable = stream.null_cursor != "exclude" and self._lacks_cursors(relation)
+            cuts = self._cuts(relation, window, size, held) if count > size else []
+            nullable = stream.null_cursor != "exclude" and self._lacks_cursors(relation, held)
         bounds = [None if window.lower is None else str(window.lower), *(str(cut) for cut in cuts)]
         ends = [*bounds[1:], None if window.upper is None else str(window.upper)]
         last = len(bounds) - 1
@@ -88,24 +88,26 @@ class SqlConnector(Connector):
         return [*slices, Slice(len(slices), nulls=True)] if nullable else slices
 
     def read(self, stream: StreamSpec, slice: Slice, page_size: int) -> Iterator[pa.RecordBatch]:
-        with self._dialect.held(stream.id):
+        with self._dialect.held(stream.id) as held:
             relation = self._relation(stream)
             columns = list(relation.columns.values())
             where = relation.without_cursor() if slice.nulls else relation.inside(slice.window(stream))
             order = [] if slice.nulls else relation.cursor
             named = {column.name for column in order}
             order += [key for key in relation.key if key.name not in named]
-            yield from self._pages(relation, columns, f"{where} AND {relation.with_key()}", order, page_size)
+            yield from self._pages(relation, columns, f"{where} AND {relation.with_key()}", order, page_size, held)
             # Comparing with NULL finds nothing, so records that lack a part of their key are asked for apart.
             if any(key.nullable for key in relation.key):
-                for lacking in self._rows(stream, relation.select(columns, f"{where} AND NOT ({relation.with_key()})")):
+                for lacking in self._rows(
+                    stream, relation.select(columns, f"{where} AND NOT ({relation.with_key()})"), held
+                ):
                     yield from batches(pa.Table.from_batches([lacking]), relation.schema, stream, page_size)
 
     def keys(self, stream: StreamSpec, page_size: int) -> Iterator[pa.RecordBatch]:
         """Records that lack a part of their key are not listed: nothing of theirs ever landed."""
-        with self._dialect.held(stream.id):
+        with self._dialect.held(stream.id) as held:
             relation = self._relation(stream)
-            yield from self._pages(relation, relation.key, relation.with_key(), relation.key, page_size)
+            yield from self._pages(relation, relation.key, relation.with_key(), relation.key, page_size, held)
 
     def close(self) -> None:
         """Every query has a connection of its own: nothing is kept open."""
@@ -113,7 +115,7 @@ class SqlConnector(Connector):
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def _pages(
-        self, relation: Relation, columns: list[Column], where: str, order: list[Column], page_size: int
+        self, relation: Relation, columns: list[Column], where: str, order: list[Column], page_size: int, held: Any
     ) -> Iterator[pa.RecordBatch]:
         """Page after page by keyset on the columns of the order, which all have a value."""
         stream, schema = relation.stream, schema_of(columns)
@@ -121,20 +123,22 @@ class SqlConnector(Connector):
         while True:
             read = 0
             # Batches that end alike: only of the last of them can it be said where the page ends.
-            held: list[pa.RecordBatch] = []
+            ends_alike: list[pa.RecordBatch] = []
             for batch in self._rows(
-                stream, f"{relation.select(columns, f'{where} AND {after}')} {relation.order(order)} LIMIT {page_size}"
+                stream,
+                f"{relation.select(columns, f'{where} AND {after}')} {relation.order(order)} LIMIT {page_size}",
+                held,
             ):
                 if not batch.num_rows:
                     continue
-                if held and ending(batch, order) != ending(held[-1], order):
-                    yield from batches(pa.Table.from_batches(held), schema, stream, page_size)
-                    held = []
+                if ends_alike and ending(batch, order) != ending(ends_alike[-1], order):
+                    yield from batches(pa.Table.from_batches(ends_alike), schema, stream, page_size)
+                    ends_alike = []
                 read += batch.num_rows
-                held.append(batch)
-            if not held:
+                ends_alike.append(batch)
+            if not ends_alike:
                 return
-            page = pa.Table.from_batches(held)
+            page = pa.Table.from_batches(ends_alike)
             if read < page_size:
                 yield from batches(page, schema, stream, page_size)
                 return
@@ -148,7 +152,9 @@ class SqlConnector(Connector):
             if seen == before:
                 raise SourceError(f"{stream.id}: {self._dialect.target} gives the same page again and again.")
             before = seen
-            for tied in self._rows(stream, relation.select(columns, f"{where} AND {relation.compared(order, '=', seen)}")):
+            for tied in self._rows(
+                stream, relation.select(columns, f"{where} AND {relation.compared(order, '=', seen)}"), held
+            ):
                 yield from batches(pa.Table.from_batches([tied]), schema, stream, page_size)
             after = relation.compared(order, ">", seen)
 
@@ -164,34 +170,34 @@ class SqlConnector(Connector):
         counted = self._query(relation.stream, f"SELECT count(*) AS n FROM {relation.table} WHERE {relation.inside(window)}")
         return int(counted["n"][0].as_py())
 
-    def _about(self, relation: Relation, window: Window) -> int:
+    def _about(self, relation: Relation, window: Window, held: Any) -> int:
         """How many records a window has: counted, or guessed when they are many."""
         some = f"SELECT 1 AS n FROM {relation.table} WHERE {relation.inside(window)} LIMIT {COUNTED_ROWS}"
-        count = int(self._query(relation.stream, f"SELECT count(*) AS n FROM ({some}) AS t")["n"][0].as_py())
+        count = int(self._query(relation.stream, f"SELECT count(*) AS n FROM ({some}) AS t", held)["n"][0].as_py())
         if count < COUNTED_ROWS:
             return count
         self.pace()
         guess = self._dialect.about(relation.table, relation.inside(window), relation.stream.id)
         return self._count(relation, window) if guess is None else max(guess, count)
 
-    def _lacks_cursors(self, relation: Relation) -> bool:
+    def _lacks_cursors(self, relation: Relation, held: Any) -> bool:
         sql = f"SELECT 1 AS n FROM {relation.table} WHERE {relation.without_cursor()} LIMIT 1"
-        return bool(self._query(relation.stream, sql).num_rows)
+        return bool(self._query(relation.stream, sql, held).num_rows)
 
-    def _cuts(self, relation: Relation, window: Window, size: int) -> list[Cursor]:
+    def _cuts(self, relation: Relation, window: Window, size: int, held: Any) -> list[Cursor]:
         """Values of the cursor's first field that cut the window into parts of about so many records."""
         stream, single = relation.stream, isinstance(relation.stream.cursor, str)
-        found = typed(self._query(stream, relation.cuts(window, size))["c"], relation.cursor[0].type, stream)
+        found = typed(self._query(stream, relation.cuts(window, size), held)["c"], relation.cursor[0].type, stream)
         cuts = sorted(stream.parse_cursor(value if single else [value]) for value in found.to_pylist())
         return [cut for cut in cuts if window.lower is None or cut > window.lower]
 
-    def _query(self, stream: StreamSpec, sql: str) -> pa.Table:
+    def _query(self, stream: StreamSpec, sql: str, held: Any = None) -> pa.Table:
         self.pace()
-        return self._dialect.fetch(sql, stream.id)
+        return self._dialect.fetch(sql, stream.id, held)
 
-    def _rows(self, stream: StreamSpec, sql: str) -> Iterator[pa.RecordBatch]:
+    def _rows(self, stream: StreamSpec, sql: str, held: Any) -> Iterator[pa.RecordBatch]:
         self.pace()
-        return self._dialect.rows(sql, stream.id)
+        return self._dialect.rows(sql, stream.id, held)
 
 
 def first_type(stream: StreamSpec) -> str:

@@ -30,12 +30,12 @@ def _addressed(url: str, credentials: Mapping[str, str], port: int | None) -> tu
     """The URL with the login put in where it has none, and what a message may call it."""
     if port is None or ":///" in url:
         return url, f"{url.partition('://')[0]} file {database_file(url).name}"
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         port = parts.port or port
     except ValueError:
         raise ConfigError(
-            "the url of a sql connector has no port where one should be. Are special characters of its password %XX?"
+            "the url of a sql connector cannot be read: host or port is wrong. Are special characters of its password %XX?"
         ) from None
     if not parts.username and "user" in credentials:
         host = parts.netloc.rpartition("@")[2]

@@ -4,11 +4,24 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-CONNECT_SECONDS = 10
+# A server that is gone is noticed, even if it never said so.
+PATIENCE = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+# A value is the same text whatever is set for the role or the database.
+SESSION = {
+    "timezone": "UTC",
+    "datestyle": "ISO, YMD",
+    "intervalstyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "standard_conforming_strings": "on",
+    "statement_timeout": "0",
+}
+SETTING = "SELECT " + ", ".join(f"set_config('{name}', '{value}', false) AS {name}" for name, value in SESSION.items())
 
 # The server's calendar begins in 4713 BC. What lies beyond either end, infinity first of all, wraps around to before it.
 FIRST_DAY = -2_440_588
@@ -27,14 +40,26 @@ class ValueUnreadable(DriverFailed):
     """A moment that Arrow has no number for."""
 
 
+def address(url: str) -> str:
+    """What the driver connects with: patience where the URL asks for none, and text in UTF-8 whatever it asks for."""
+    try:
+        return make_conninfo(url, **{**PATIENCE, **conninfo_to_dict(url), "client_encoding": "UTF8"})
+    except psycopg.Error:
+        # It quotes what it does not understand, which may be the password.
+        raise DriverFailed("the address cannot be read") from None
+
+
 def connected(url: str) -> Any:
     """A connection. It learns all types of the server first, which takes longer than a small query."""
     from adbc_driver_manager import Error
     from adbc_driver_postgresql import dbapi
 
-    given = conninfo_to_dict(url)
     try:
-        return dbapi.connect(make_conninfo(url, **{"connect_timeout": CONNECT_SECONDS, **given}), autocommit=True)
+        connection = dbapi.connect(address(url), autocommit=True)
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(SETTING)
+            cursor.fetchall()
+        return connection
     except Error as error:
         raise DriverFailed(str(error), error.sqlstate) from None
 

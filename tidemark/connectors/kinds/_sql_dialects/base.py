@@ -140,17 +140,18 @@ class Dialect(ABC):
     def present(self) -> datetime:
         """The database's own time in UTC."""
 
-    def held(self, stream: str) -> AbstractContextManager[object]:
+    def held(self, stream: str) -> AbstractContextManager[Any]:
         """Kept while pages are read one after the other, where it is dear to begin anew."""
         del stream  # most are not
         return nullcontext()
 
     @abstractmethod
-    def fetch(self, sql: str, stream: str) -> pa.Table: ...
+    def fetch(self, sql: str, stream: str, held: Any = None) -> pa.Table:
+        """The rows of a query, over what is held if that is given."""
 
-    def rows(self, sql: str, stream: str) -> Iterator[pa.RecordBatch]:
+    def rows(self, sql: str, stream: str, held: Any = None) -> Iterator[pa.RecordBatch]:
         """The same in batches; as they come, where the driver can, so that a page may be larger than memory."""
-        yield from self.fetch(sql, stream).to_batches()
+        yield from self.fetch(sql, stream, held).to_batches()
 
     def about(self, table: str, where: str, stream: str) -> int | None:
         """About how many rows a query would give, where the database can guess. Only many of them need a guess."""

@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 
 from tidemark.connectors.contract import StreamDescription
-from tidemark.connectors.kinds._sql_dialects.adbc_driver import DriverFailed, ValueUnreadable, connected, streamed
+from tidemark.connectors.kinds._sql_dialects.adbc_driver import DriverFailed, ValueUnreadable, address, connected, streamed
 from tidemark.connectors.kinds._sql_dialects.base import INSTANT, Column, Dialect, source_of
 from tidemark.errors import SourceError, SourceRefused, SourceUnreachable
 
@@ -66,10 +66,6 @@ class PostgresqlDialect(Dialect):
     page = 650_000
     slice = 500_000
 
-    def __init__(self, url: str, target: str) -> None:
-        super().__init__(url, target)
-        self._open: Any = None
-
     def ordered(self, column: Column) -> str:
         # By code point, as Python compares: a language's own order would make windows mean something else here and there.
         is_text = column.declared == "text" or column.declared.startswith("character")
@@ -115,23 +111,20 @@ class PostgresqlDialect(Dialect):
         return moment
 
     @contextmanager
-    def held(self, stream: str) -> Iterator[None]:
-        with self._failures(stream), connected(self.url) as self._open:
-            try:
-                yield
-            finally:
-                self._open = None
+    def held(self, stream: str) -> Iterator[Any]:
+        with self._failures(stream), connected(self.url) as connection:
+            yield connection
 
-    def fetch(self, sql: str, stream: str) -> pa.Table:
-        return pa.Table.from_batches(self.rows(sql, stream))
+    def fetch(self, sql: str, stream: str, held: Any = None) -> pa.Table:
+        return pa.Table.from_batches(self.rows(sql, stream, held))
 
-    def rows(self, sql: str, stream: str) -> Iterator[pa.RecordBatch]:
-        if self._open is None:
-            with self.held(stream):
-                yield from self.rows(sql, stream)
+    def rows(self, sql: str, stream: str, held: Any = None) -> Iterator[pa.RecordBatch]:
+        if held is None:
+            with self.held(stream) as held:
+                yield from self.rows(sql, stream, held)
             return
         with self._failures(stream):
-            yield from streamed(self._open, sql)
+            yield from streamed(held, sql)
 
     def about(self, table: str, where: str, stream: str) -> int | None:
         del stream
@@ -152,8 +145,10 @@ class PostgresqlDialect(Dialect):
 
     def _ask(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         try:
-            with psycopg.connect(self.url, connect_timeout=10) as connection:
+            with psycopg.connect(address(self.url)) as connection:
                 return connection.execute(sql.encode(), values or None).fetchall()
+        except DriverFailed as error:
+            raise self._named(str(error), self.target) from None
         except psycopg.OperationalError as error:
             raise self._named(str(error), self.target) from None
         except psycopg.errors.InsufficientPrivilege:

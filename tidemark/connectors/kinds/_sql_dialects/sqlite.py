@@ -76,7 +76,8 @@ class SqliteDialect(Dialect):
     def present(self) -> datetime:
         return datetime.fromisoformat(self._ask("SELECT strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')")[0][0])
 
-    def fetch(self, sql: str, stream: str) -> pa.Table:
+    def fetch(self, sql: str, stream: str, held: object = None) -> pa.Table:
+        del held  # every question has a connection of its own
         connection = self._connected()
         try:
             cursor = connection.execute(sql)

@@ -1,0 +1,155 @@
+"""What a review of streams asked for: counts, registries that are down, schemas that change half-way, smaller pages."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from spark_code.connectors import slices
+from spark_code.connectors.run import IngestRun
+from spark_code.connectors.slices import SMALLEST_PAGE, SliceDone
+from spark_code.connectors.watching import told
+from tests.catalog.harness import SparkForTests
+from tests.connectors.harness import Stream
+from tidemark.connectors.contract import Slice
+from tidemark.connectors.kinds.sql import SqlConnector
+from tidemark.connectors.stream import StreamSpec
+from tidemark.errors import ChecksFailed, ControlError, SchemaRefused, SliceFailed, SourceError
+from tidemark.progress import listening
+
+
+@pytest.fixture
+def stream(tmp_path: Path, spark: SparkForTests) -> Stream:
+    """Three orders in SQLite, none of them read."""
+    path = tmp_path / "shop.db"
+    write(path, "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, at DATETIME)")
+    write(path, *(f"INSERT INTO orders VALUES ({n}, 'pen', '2026-01-01T10:00:0{n}Z')" for n in range(3)))
+    return Stream.make(tmp_path / "lake", spark, "sql", {"url": f"sqlite:///{path}"}, **WORDS)
+
+
+WORDS: dict[str, Any] = {"source": "orders", "key": ["id"], "cursor": "at"}
+
+
+def write(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_records_that_came_behind_the_reader_stop_the_run_unless_a_safety_window_reads_them_again(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = stream.folder.parent / "shop.db"
+    counted = SqlConnector.count
+
+    def late(self: SqlConnector, *window: Any) -> int | None:
+        write(path, "INSERT OR IGNORE INTO orders VALUES (9, 'late', '2026-01-01T10:00:00Z')")
+        return counted(self, *window)
+
+    monkeypatch.setattr(SqlConnector, "count", late)
+    with pytest.raises(ChecksFailed, match=r"the source has 1 more records than were read.*safety_window"):
+        run_without_harness(stream)
+    assert (stream.state, stream.snapshot()) == (None, None)
+    monkeypatch.setattr(SqlConnector, "count", counted)
+    stream.run()  # the window is read anew
+    assert [record["id"] for record in stream.latest()] == [0, 1, 2, 9]
+
+    write(path, "DELETE FROM orders WHERE id = 9", "INSERT INTO orders VALUES (5, 'ink', '2026-01-01T10:00:07Z')")
+    stream.describe("sql", {"url": f"sqlite:///{path}"}, **WORDS, safety_window="PT1H")
+    monkeypatch.setattr(SqlConnector, "count", lambda self, *window: counted(self, *window) + 1)  # type: ignore[operator]
+    stream.run()
+    assert 5 in [record["id"] for record in stream.latest()]
+
+
+def run_without_harness(stream: Stream) -> None:
+    run = IngestRun(stream.subject, str(uuid4()))
+    run.begin()
+    try:
+        run.land(run.plan())
+        run.publish()
+    finally:
+        run.end()
+
+
+def test_a_registry_that_is_down_at_the_commit_leaves_a_state_that_the_next_run_moves(stream: Stream) -> None:
+    subject = stream.subject
+    run = IngestRun(subject, str(uuid4()))
+    run.begin()
+    run.land(run.plan())
+    publish, database = subject.platform.lake.publish, subject.platform.config.control_url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(database, isolation_level=None)) as lock:
+
+        def then_down(*given: str) -> int:
+            published = publish(*given)
+            lock.execute("BEGIN EXCLUSIVE")
+            return published
+
+        subject.platform.lake.publish = then_down  # type: ignore[method-assign]
+        with pytest.raises(ControlError):
+            run.publish()
+        lock.execute("ROLLBACK")
+    subject.platform.lake.publish = publish  # type: ignore[method-assign]
+    run.end()
+    assert stream.state is None
+    stream.run()
+    assert stream.state == "2026-01-01T10:00:02Z"
+    assert [record["id"] for record in stream.changes()] == [0, 1, 2]
+
+
+def test_a_field_that_comes_while_a_run_reads_stops_it_and_is_in_the_next(stream: Stream) -> None:
+    run = IngestRun(stream.subject, str(uuid4()))
+    run.begin()
+    try:
+        plan = run.plan()
+        write(stream.folder.parent / "shop.db", "ALTER TABLE orders ADD COLUMN colour TEXT DEFAULT 'red'")
+        with pytest.raises(SchemaRefused, match="changed while it was read"), run.step("land"):
+            run.land(plan)
+    finally:
+        run.end()
+    assert stream.snapshot() is None
+    stream.run()
+    assert [record["colour"] for record in stream.latest()] == ["red"] * 3
+
+
+def test_a_page_that_fails_is_asked_for_later_and_smaller_and_then_named(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    pauses: list[float] = []
+
+    class Failing(SqlConnector):
+        def read(self, stream: StreamSpec, slice: Slice, page_size: int) -> Iterator[pa.RecordBatch]:
+            asked.append(page_size)
+            raise SourceError("no")
+
+    monkeypatch.setattr(slices.time, "sleep", pauses.append)
+    monkeypatch.setattr(slices.random, "uniform", lambda low, high: high)
+    run = IngestRun(stream.subject, str(uuid4()))
+    run.begin()
+    try:
+        plan = run.plan()
+        lander = replace(run._lander(plan, None), connector=Failing(stream.subject.connector.settings, {}), page_size=8000)
+        with pytest.raises(SliceFailed, match="in 4 attempts: no"):
+            lander.land(plan.slices[0])
+    finally:
+        run.end()
+    assert asked == [8000, 2000, 500, max(125, SMALLEST_PAGE)]
+    assert pauses == sorted(pauses)
+    assert len(set(pauses)) == 3
+
+
+def test_progress_tells_slices_pages_records_and_the_rate(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = SliceDone(0, 1500, 1500, 0, 0, (), (), pages=3)
+    assert told([done, done], 8, 2.0) == "slice 3 of 8: 6 pages, 3,000 records, 1,500 a second"
+    assert told([done] * 8, 8, 2.0).startswith("slice 8 of 8")
+    monkeypatch.setattr("spark_code.connectors.watching.EVERY", 0.001)
+    steps: list[str] = []
+    with listening(lambda step, seconds: steps.append(step)):
+        stream.run()
+    assert any(step.startswith("slice 1 of 1: 1 pages, 3 records") for step in steps)
