@@ -76,7 +76,7 @@ def not_applicable(verdicts: dict[str, Verdict]) -> set[str]:
 
 
 PROXY = {"faults that last are told by name", "faults that pass are put right"}
-ORDERS = "CREATE TABLE orders (id int PRIMARY KEY, item varchar(20), at {time})"
+ORDERS = "CREATE TABLE orders (id int PRIMARY KEY, item varchar(20), moment {time})"
 
 
 def values() -> str:
@@ -87,7 +87,7 @@ def values() -> str:
 def test_postgresql_passes(judged: Judge, pg: PostgresServer) -> None:
     url = pg.new_database()
     pg.execute(url, ORDERS.format(time="timestamptz"), f"INSERT INTO orders VALUES {values()}")
-    verdicts = judged("sql", {"url": url}, source="orders", key=["id"], cursor="at")
+    verdicts = judged("sql", {"url": url}, source="orders", key=["id"], cursor="moment")
     assert failures(verdicts) == []
     assert not_applicable(verdicts) == set()
 
@@ -96,7 +96,7 @@ def test_mariadb_passes(judged: Judge, maria: MariadbServer, monkeypatch: pytest
     database = maria.new_database()
     maria.execute(database, ORDERS.format(time="timestamp(3)"), f"INSERT INTO orders VALUES {values()}")
     monkeypatch.setenv("MARIADB_URL", maria.url(database))
-    verdicts = judged("sql", {"url": "${MARIADB_URL}"}, source="orders", key=["id"], cursor="at")
+    verdicts = judged("sql", {"url": "${MARIADB_URL}"}, source="orders", key=["id"], cursor="moment")
     assert failures(verdicts) == []
     assert not_applicable(verdicts) == set()
 
@@ -109,7 +109,7 @@ def test_databases_in_a_file_pass(judged: Judge, tmp_path: Path, kind: str) -> N
         db.execute(ORDERS.format(time="datetime" if kind == "sqlite" else "timestamptz"))
         db.execute(f"INSERT INTO orders VALUES {rows}")
         db.commit()
-    verdicts = judged("sql", {"url": f"{kind}:///{path}"}, source="orders", key=["id"], cursor="at")
+    verdicts = judged("sql", {"url": f"{kind}:///{path}"}, source="orders", key=["id"], cursor="moment")
     assert failures(verdicts) == []
     assert not_applicable(verdicts) == PROXY
 
