@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as f
 
 from spark_code.models.adapter import first_words
-from spark_code.models.align import misfit, own
+from spark_code.models.align import comparable, misfit, own
 from spark_code.models.types import spark_type
 from tidemark.errors import ConfigError, DuplicateKeys, QueryInvalid, SchemaChangeRefused, ValueMisfit
 from tidemark.models.policy import SchemaStep
@@ -126,13 +126,14 @@ class KeyFacts:
 
 
 def one_a_key(incoming: Incoming) -> Incoming:
-    """With dedupe_by, the row that wins of each key."""
+    """With dedupe_by, the row that wins of each key; where it leaves several, their content decides, always the same way."""
     order = [
         own(name).desc_nulls_last() if greatest else own(name).asc_nulls_last()
         for name, greatest in order_of(incoming.options)
     ]
     if not order:
         return incoming
+    order += [comparable(own(each.name), each.dataType).desc_nulls_last() for each in incoming.rows.schema.fields]
     place = f.row_number().over(Window.partitionBy(*map(own, incoming.options.key_columns)).orderBy(*order))
     winners = incoming.rows.withColumn("__place", place).where("__place = 1").drop("__place")
     return replace(incoming, rows=winners)

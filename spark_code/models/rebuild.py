@@ -12,9 +12,9 @@ from pyspark.sql import functions as f
 
 from spark_code.models.adapter import REFRESH, numbered
 from spark_code.models.align import aligned, own
-from spark_code.models.incoming import Incoming, bound, only_row
+from spark_code.models.incoming import Incoming, bound, only_row, order_of
 from spark_code.models.strategies import gathered
-from spark_code.models.target import Target, Written
+from spark_code.models.target import Target, Written, renamed, same_keys
 from spark_code.models.work import Fields, Outcome, Work
 from tidemark.errors import ConfigError
 from tidemark.faults import fault_point
@@ -193,13 +193,21 @@ class Rebuild:
         self.run._confirm()
         variables = {**work.metadata.variables, **{each.name: each.start for each in chunk.ranges}}
         rows = within(self.adapter.query(work.sql, self.run.name, variables), work, chunk)
-        incoming = Incoming(self.run.name, rows, work.fields, work.options)
         # A key may come again in a later chunk: it is merged then. Otherwise rows are only added.
         keyed = isinstance(work.options, MergeOptions)
+        if keyed and order_of(work.options):
+            rows = self._with_rivals(rows, self._target(beside))
+        incoming = Incoming(self.run.name, rows, work.fields, work.options)
         with gathered(incoming, whole=not keyed) as batch, self.adapter.lake.summary({CHUNK: str(chunk.number)}):
             did = work.write(self._target(beside), batch, whole=not keyed)
             if keyed and not did.changed:
                 self._note_empty(incoming)
+
+    def _with_rivals(self, rows: DataFrame, target: Target) -> DataFrame:
+        """A chunk together with the rows of its keys from other chunks: `dedupe_by` chooses among all of them."""
+        keys = [target.stored(name).name for name in self.work.options.key_columns]
+        wanted = aligned(rows, target.fields, {}).select(*renamed(keys)).distinct()
+        return rows.unionByName(target.rows.join(wanted, same_keys(keys), "left_semi"))
 
     def _note_empty(self, incoming: Incoming) -> None:
         """A chunk without rows is done as well."""
