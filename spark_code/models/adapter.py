@@ -29,7 +29,8 @@ PROPERTIES = {
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
-    "write.delete.distribution-mode": "none",
+    # One task writes the deletes of a file: several would each write all of its earlier ones anew.
+    "write.delete.distribution-mode": "hash",
     "write.distribution-mode": "none",
     "write.parquet.compression-codec": "zstd",
     "write.parquet.row-group-size-bytes": str(16 * 1024 * 1024),
