@@ -10,22 +10,22 @@ from spark_code.models.incoming import Incoming, refuse_misfits
 from spark_code.models.rebuild import Rebuild, beside
 from spark_code.models.run import ModelRun
 from spark_code.models.schema import (
+    ADDING,
+    CHANGING,
     SchemaChangeHandler,
     SchemaComparator,
-    add_columns,
     converted_fields,
-    schema_afterwards,
+    schema_with,
 )
 from spark_code.models.strategies import gathered
 from spark_code.models.target import Target, Written, is_large
 from spark_code.models.work import Outcome, Work
-from tidemark.checks import CheckResult
 from tidemark.models.hashes import config_hash, sql_hash
 from tidemark.models.place import spark_name
 from tidemark.models.policy import Decision
 from tidemark.models.publish import taken_back
 from tidemark.models.results import Action
-from tidemark.models.spec import Incremental, ModelMetadata, Strategy
+from tidemark.models.spec import DeleteInsertOptions, Incremental, ModelMetadata, Strategy
 from tidemark.models.state import ModelState, ModelStateManager
 
 
@@ -117,7 +117,7 @@ class IncrementalExecutor:
 
 
 class Update:
-    """New rows in a table that stays: on a branch of it, or beside it where types are converted."""
+    """New rows in a table that stays. Nothing that a reader sees changes before the commit that publishes."""
 
     def __init__(self, work: Work, decision: Decision, mode: Mode) -> None:
         self.work = work
@@ -134,27 +134,37 @@ class Update:
         stored = {field.name.lower(): field for field in self.adapter.existing(work.name).schema().fields}
         with self.run.step("check values"):
             refuse_misfits(work.name, incoming.rows, decision.of("cast"), stored)
-        return self._beside(incoming) if decision.of("convert") else self._branch(incoming)
+        return self._converted(incoming) if decision.of("convert") else self._staged(incoming)
 
-    # --- on a branch -------------------------------------------------------------------------------------------------
+    # --- where the table's rows stay ---------------------------------------------------------------------------------
 
-    def _branch(self, incoming: Incoming) -> Outcome:
+    def _staged(self, incoming: Incoming) -> Outcome:
         work, run, whole = self.work, self.run, not self.mode.incremental
-        table, identity = self.adapter.existing(work.name), frozenset(work.identity)
-        with run.step("check keys"), gathered(incoming, whole=whole) as batch:
-            add_columns(run, self.decision)
-            fields = self.adapter.existing(work.name).schema().fields
-            target = Target(self.adapter.spark, run.stage(), fields, self.decision.renames, is_large(table), identity)
-            did = work.write(target, batch, whole=whole, replacing=whole)
-        did = run.counted(did)
         table = self.adapter.existing(work.name)
-        schema = schema_afterwards(table, self.decision)
+        staged, after = (schema_with(table, self.decision, kinds) for kinds in (ADDING, CHANGING))
+        target = Target(
+            self.adapter.spark,
+            run.place.spark_name,
+            (staged or table.schema()).fields,
+            lambda: run.stage(staged),
+            self.decision.renames,
+            is_large(table),
+            frozenset(work.identity),
+        )
+        with run.step("check keys"), gathered(incoming, whole=whole) as batch:
+            did = work.write(target, batch, whole=whole, replacing=whole)
+        if whole or isinstance(work.options, DeleteInsertOptions):
+            did = run.counted(did)
         if not did.changed:
             run.discard_staged()
             if not self.decision.changes_table:
                 return self._unchanged(did)
-        checks = work.check(self._as_published(target.rows, schema)) if did.changed else ()
-        return self._published(did, schema, table.schema() if schema is None else schema, checks)
+        rows = self._as_published(self.adapter.spark.table(run.stage(staged)), after) if did.changed else None
+        checks = work.check(rows) if rows is not None else ()
+        greatest = work.furthest(did.greatest) if self.mode.incremental else did.greatest
+        state = work.state_after(greatest, (after or table.schema()).fields, self.decision)
+        snapshot = run.publish_staged(state, after)
+        return Outcome("published", self.mode.action, self.mode.reason, did, snapshot, self.decision, checks)
 
     def _as_published(self, rows: DataFrame, schema: Schema | None) -> DataFrame:
         """Staged rows with the columns that they will have for readers."""
@@ -172,33 +182,25 @@ class Update:
         reason = f"{self.mode.reason}; nothing new"
         return Outcome("unchanged", "unchanged", reason, did, self.run.base, self.decision)
 
-    def _published(self, did: Written, schema: Schema | None, after: Schema, checks: tuple[CheckResult, ...]) -> Outcome:
-        work = self.work
-        greatest = work.furthest(did.greatest) if self.mode.incremental else did.greatest
-        state = work.state_after(greatest, after.fields, self.decision)
-        snapshot = self.run.publish_branch(state, schema)
-        return Outcome("published", self.mode.action, self.mode.reason, did, snapshot, self.decision, checks)
+    # --- where types are converted -----------------------------------------------------------------------------------
 
-    # --- beside ------------------------------------------------------------------------------------------------------
-
-    def _beside(self, incoming: Incoming) -> Outcome:
+    def _converted(self, incoming: Incoming) -> Outcome:
         """Stored rows converted into a table beside, new ones added there, and all of it put in place at once."""
         work, run, whole = self.work, self.run, not self.mode.incremental
         table = self.adapter.existing(work.name)
         fields, schema = converted_fields(table, self.decision, work.fields)
+        name = spark_name(run.place.beside)
         with run.step("check keys"), gathered(incoming, whole=whole) as batch:
             beside(work, fields, {})
-            identity = frozenset(work.identity)
             target = Target(
-                self.adapter.spark, spark_name(run.place.beside), fields, self.decision.renames, identity=identity
+                self.adapter.spark, name, fields, lambda: name, self.decision.renames, identity=frozenset(work.identity)
             )
             if not whole:
                 with run.step("convert"):
-                    aligned(self.adapter.frame(run.place.table), fields, {}).writeTo(target.name).append()
+                    aligned(self.adapter.frame(run.place.table), fields, {}).writeTo(name).append()
             did = work.write(target, batch, whole=whole)
         checks = work.check(self._as_published(target.rows, schema))
         greatest = work.furthest(did.greatest) if self.mode.incremental else did.greatest
         state = work.state_after(greatest, schema.fields, self.decision)
         snapshot = run.publish_beside(state, schema)
-        self.adapter.drop(run.place.beside)
         return Outcome("published", self.mode.action, self.mode.reason, did, snapshot, self.decision, checks)

@@ -101,7 +101,7 @@ def delete_keys(target: Target, incoming: Incoming, rows: DataFrame, facts: KeyF
         same = " AND ".join(f"k.{quoted(key)} <=> t.{quoted(key)}" for key in keys)
         near = _near(target, incoming, facts)
         between = f"t.{quoted(keys[0])} BETWEEN {near[0]} AND {near[1]} AND " if near else ""
-        target.spark.sql(f"DELETE FROM {target.name} AS t WHERE {between}EXISTS (SELECT 1 FROM {view} AS k WHERE {same})")
+        target.spark.sql(f"DELETE FROM {target.stage()} AS t WHERE {between}EXISTS (SELECT 1 FROM {view} AS k WHERE {same})")
 
 
 def _within(target: Target, incoming: Incoming, facts: KeyFacts) -> DataFrame:

@@ -47,11 +47,11 @@ class Rebuild:
         with gathered(work.incoming(), whole=True) as batch:
             self.adapter.drop(run.place.table)  # what a killed first run made, never published
             table = self.adapter.make(run.place.table, work.fields)
-            target = Target(self.adapter.spark, run.stage(), table.schema().fields)
+            target = Target(self.adapter.spark, run.place.spark_name, table.schema().fields, run.stage)
             did = work.write(target, batch, whole=True)
-        checks = work.check(target.rows)
+        checks = work.check(self.adapter.spark.table(run.stage()))
         state = work.state_after(did.greatest, table.schema().fields)
-        snapshot = run.publish_branch(state)
+        snapshot = run.publish_staged(state)
         return Outcome("published", "full", reason, did, snapshot, checks=checks)
 
     # --- again -------------------------------------------------------------------------------------------------------
@@ -89,7 +89,6 @@ class Rebuild:
         fields = beside.schema().fields
         checks = self.work.check(self.adapter.frame(self.run.place.beside))
         snapshot = self.run.publish_beside(self.work.state_after(did.greatest, fields), Schema(*fields))
-        self.adapter.drop(self.run.place.beside)
         return Outcome("published", action, reason, did, snapshot, decision or Decision(), checks, more=more)
 
     # --- the table beside --------------------------------------------------------------------------------------------
@@ -101,7 +100,8 @@ class Rebuild:
         return beside(self.work, fields or self._fields(), meaning)
 
     def _target(self, beside: Table) -> Target:
-        return Target(self.adapter.spark, spark_name(self.run.place.beside), beside.schema().fields)
+        name = spark_name(self.run.place.beside)
+        return Target(self.adapter.spark, name, beside.schema().fields, lambda: name)
 
     # --- in chunks ---------------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class Rebuild:
     def _note_empty(self, incoming: Incoming) -> None:
         """A chunk without rows is done as well."""
         target = self._target(self.adapter.reader.catalog.load_table(self.run.place.beside))
-        aligned(incoming.rows.limit(0), target.fields, {}).writeTo(target.name).append()
+        aligned(incoming.rows.limit(0), target.fields, {}).writeTo(target.stage()).append()
 
     def _written(self, beside: Table) -> Written:
         """What the chunks have put there together, those of earlier runs included."""

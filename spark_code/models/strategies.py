@@ -115,7 +115,7 @@ def delete_insert(target: Target, batch: Batch) -> Written:
             return Written()
         delete_keys(target, batch.incoming, rows, batch.facts)
     else:
-        target.spark.sql(f"DELETE FROM {target.name} WHERE {condition(target, batch.incoming)}")
+        target.spark.sql(f"DELETE FROM {target.stage()} WHERE {condition(target, batch.incoming)}")
     fault_point("models.between_delete_and_insert")
     return write(target, batch.incoming, rows)
 
