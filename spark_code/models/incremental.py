@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame
 
 from spark_code.models.align import aligned
 from spark_code.models.incoming import Incoming, refuse_misfits
+from spark_code.models.kept import lost_values, told_lost
 from spark_code.models.rebuild import Rebuild, beside
 from spark_code.models.run import ModelRun
 from spark_code.models.schema import (
@@ -113,7 +114,9 @@ class IncrementalExecutor:
         assert incremental is not None, "the metadata are refused without"
         if state is not None and taken_back(work.adapter.existing(work.name), state.snapshot):
             return Mode(False, "the table was taken back")
-        return self.should_run_incremental(state, work.sql, incremental, handled=bool(decision.steps))
+        # A difference that the table was left with before explains no edit of the query since.
+        news = decision.standing is not None and decision.standing != (state.standing if state else None)
+        return self.should_run_incremental(state, work.sql, incremental, handled=decision.changes_table or news)
 
 
 class Update:
@@ -161,16 +164,22 @@ class Update:
                 return self._unchanged(did)
         rows = self._as_published(self.adapter.spark.table(run.stage(staged)), after) if did.changed else None
         checks = work.check(rows) if rows is not None else ()
+        lost = self._lost(rows) if whole and rows is not None else {}
         greatest = work.furthest(did.greatest) if self.mode.incremental else did.greatest
-        state = work.state_after(greatest, (after or table.schema()).fields, self.decision)
+        state = work.state_after(greatest, (after or table.schema()).fields, self.decision, emptied=lost)
+        told = told_lost(work.name, lost, run.base)
         snapshot = run.publish_staged(state, after)
-        return Outcome("published", self.mode.action, self.mode.reason, did, snapshot, self.decision, checks)
+        return Outcome("published", self.mode.action, self.mode.reason, did, snapshot, self.decision, checks, told)
 
     def _as_published(self, rows: DataFrame, schema: Schema | None) -> DataFrame:
         """Staged rows with the columns that they will have for readers."""
         if schema is None:
             return rows
         return aligned(rows.withColumnsRenamed(self.decision.renames), schema.fields, {})
+
+    def _lost(self, rows: DataFrame) -> dict[str, int]:
+        """Values that the policy keeps, and that are not among the rows of a full load."""
+        return lost_values(self.adapter.frame(self.run.place.table), rows, self.decision)
 
     def _unchanged(self, did: Written) -> Outcome:
         """Nothing to publish; the state moves only if it has something new to say."""

@@ -63,6 +63,7 @@ class SchemaChangeHandler:
             options.filter_column if options else None,
             self._partition_columns(table_name),
             renames or {},
+            isinstance(options, DeleteInsertOptions),
         )
         decision = decided(compared(query_schema, table_schema), on_schema_change, guard)
         converted = decision.of("convert")

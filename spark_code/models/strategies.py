@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 
 from spark_code.models.align import aligned, exact_json, has_source, own
 from spark_code.models.incoming import Incoming, bound, key_facts, one_a_key
+from spark_code.models.kept import carried
 from spark_code.models.merge import delete_keys, key_span, merge
 from spark_code.models.target import Batch, Target, Written, renamed, same_keys, write
 from spark_code.models.types import spark_type
@@ -56,6 +57,8 @@ def written(target: Target, batch: Batch, *, whole: bool, replacing: bool = Fals
 def load(target: Target, batch: Batch, *, replacing: bool) -> Written:
     """Everything that the query has; with `replacing`, in place of all that is there, in the same snapshot."""
     rows = aligned(batch.rows, target.fields, target.stored_as)
+    if replacing:
+        rows = carried(target, batch.incoming, rows)
     if isinstance(batch.incoming.options, MergeOptions):
         # Files in the order of the key: a later merge of few keys reads few of them.
         rows = rows.sortWithinPartitions(*map(own, target.keys(batch.incoming)))

@@ -1,6 +1,6 @@
 """What one run of a model works with, and what came of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.types import NestedField
@@ -128,8 +128,13 @@ class Work:
         """The model's checks on rows that nobody reads yet; a blocking one that fails ends the run."""
         return checked(self.run, self.metadata, staged)
 
-    def state_after(self, greatest: Value | None, columns: Fields, kept: Decision | None = None) -> ModelState:
-        """The state to be. `kept` is what was decided for a table whose rows stay; without it all rows are new."""
+    def state_after(
+        self, greatest: Value | None, columns: Fields, kept: Decision | None = None, emptied: Iterable[str] = ()
+    ) -> ModelState:
+        """The state to be. `kept` is what was decided for a table whose rows stay; without it all rows are new.
+
+        Columns that were emptied are recorded as dropped ones are, so that the snapshot that has their values stays.
+        """
         incremental = self.metadata.incremental
         names = [each.name for each in columns]
         identity = names if kept is None else [kept.renames.get(name, name) for name in self.identity]
@@ -140,7 +145,8 @@ class Work:
             strategy=incremental.strategy if incremental else None,
             columns={each.name: str(each.field_type) for each in columns},
             identity=tuple(name for name in identity if name in names),
-            dropped=(self.state.dropped if self.state else ()) + (self._dropped(kept) if kept else ()),
+            dropped=(self.state.dropped if self.state else ()) + (self._dropped(kept, emptied) if kept else ()),
+            standing=kept.standing if kept else None,
         )
 
     @property
@@ -163,12 +169,12 @@ class Work:
     def incoming_filter(self) -> NestedField | None:
         return Incoming(self.name, self.rows, self.fields, self.options).filter_field
 
-    def _dropped(self, decision: Decision) -> tuple[DroppedColumn, ...]:
+    def _dropped(self, decision: Decision, emptied: Iterable[str]) -> tuple[DroppedColumn, ...]:
         """What is about to go, with the snapshot that still has it."""
         schema, base = self.adapter.existing(self.name).schema(), self.run.base
         return tuple(
-            DroppedColumn(step.name, schema.find_field(step.name).model_dump(mode="json"), base, self.run.run_id)
-            for step in decision.of("drop")
+            DroppedColumn(name, schema.find_field(name).model_dump(mode="json"), base, self.run.run_id)
+            for name in (*(step.name for step in decision.of("drop")), *emptied)
             if base is not None
         )
 
