@@ -221,11 +221,14 @@ class ModelRun(RunFrame):
         )
 
     def finish(self, status: str, snapshot: int | None, detail: Mapping[str, Any]) -> None:
-        runs = self.adapter.platform.control.runs
-        runs.finish(self.run_id, status, snapshot=snapshot, detail={**detail, "seconds": self.seconds})
+        """The last word: killed before it, the run is found again as one that published, and is tidied up after."""
+        try:
+            if self._wrote:
+                self.sweep()
+        finally:
+            runs = self.adapter.platform.control.runs
+            runs.finish(self.run_id, status, snapshot=snapshot, detail={**detail, "seconds": self.seconds})
         fault_point("models.after_finish")
-        if self._wrote:
-            self.sweep()
 
     def note_checks(self, results: Sequence[CheckResult]) -> None:
         self._note(results, self.name)
