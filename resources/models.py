@@ -31,7 +31,7 @@ class ModelsResource(ConfigurableResource["ModelsResource"]):
 
     @property
     def engine(self) -> ExecutionEngine:
-        return ExecutionEngine(self.opened, self.project.models.values())
+        return ExecutionEngine(self.opened, self.project)
 
     def run(self, name: str, dagster_run: str, *, full: bool) -> ModelResult:
         """Brings one model up to date; its row in the ledger is called by both runs' names."""
