@@ -154,7 +154,6 @@ class ModelAdapter:
         table, place = self.existing(name), ModelPlace(name)
         self.drop(place.beside)
         number = max(each.schema_id for each in table.metadata.schemas) + 1
-        published = table.current_snapshot()
         metadata = table.metadata.model_copy(
             update={
                 "table_uuid": uuid4(),
@@ -163,7 +162,6 @@ class ModelAdapter:
                 "current_schema_id": number,
                 "last_column_id": max(table.metadata.last_column_id, schema.highest_field_id),
                 "properties": {key: value for key, value in table.properties.items() if key != STATE},
-                "snapshots": [published] if published else [],
                 "refs": {name: ref for name, ref in table.metadata.refs.items() if name == MAIN},
                 **{key: [] for key in ("snapshot_log", "metadata_log", "statistics", "partition_statistics")},
             }

@@ -78,7 +78,8 @@ def _filled(run: ModelRun, gone: DroppedColumn, keys: Sequence[str], schema: Sch
     """Rows that were rewritten since get their old value from the old snapshot, by key."""
     if not keys or not run.adapter.reader.has_snapshot(run.place.table, gone.snapshot):
         return Written()
-    old = run.adapter.lake.table(run.place.table, gone.snapshot)
+    # Read beside the table, which itself knows the column no more: Iceberg holds conditions against the schema of now.
+    old = run.adapter.lake.table(run.place.beside, gone.snapshot)
     empty = run.adapter.frame(run.place.beside).where(own(gone.name).isNull()).select(*renamed(keys))
     wanted = old.where(own(gone.name).isNotNull()).select(*map(own, keys), own(gone.name))
     wanted = wanted.join(empty, same_keys(keys), "left_semi")
