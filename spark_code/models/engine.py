@@ -10,6 +10,7 @@ from tidemark.errors import TidemarkError
 from tidemark.models.graph import Project
 from tidemark.models.project import Model
 from tidemark.models.results import ModelPlan, ModelResult
+from tidemark.models.windows import TimeWindow
 
 
 class ExecutionEngine:
@@ -23,10 +24,12 @@ class ExecutionEngine:
         """Runs these models, or all, those that others read first. What reads a model that failed is skipped."""
         return ModelExecutor(self.platform, self.project).execute(self.project.selected(names), full=full)
 
-    def execute_model(self, name: str, *, full: bool = False, run_id: str | None = None) -> ModelResult:
+    def execute_model(
+        self, name: str, *, full: bool = False, window: TimeWindow | None = None, run_id: str | None = None
+    ) -> ModelResult:
         """Runs one model, whatever it reads; its errors come as they are."""
         executor = ModelExecutor(self.platform, self.project)
-        return executor.run(self.project.find(name), full=full, run_id=run_id or str(uuid4()))
+        return executor.run(self.project.find(name), full=full, window=window, run_id=run_id or str(uuid4()))
 
     def plan_models(self, names: Sequence[str] = (), full: bool = False) -> list[ModelPlan]:
         """What a run would do now. Nothing is written."""
@@ -57,9 +60,11 @@ class ModelExecutor:
         except TidemarkError as error:
             return ModelResult(model.name, "failed", "unchanged", type(error).__name__, run_id, error=str(error))
 
-    def run(self, model: Model, *, full: bool, run_id: str) -> ModelResult:
+    def run(self, model: Model, *, full: bool, window: TimeWindow | None = None, run_id: str) -> ModelResult:
         said = model.metadata
-        return self.handler.materialize(model.name, model.sql, said.materialization, said, full=full, run_id=run_id)
+        return self.handler.materialize(
+            model.name, model.sql, said.materialization, said, full=full, window=window, run_id=run_id
+        )
 
     def _skipped(self, model: Model, broken: Sequence[str]) -> ModelResult:
         reason = f"it reads {', '.join(broken)}, which did not run"

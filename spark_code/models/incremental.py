@@ -1,6 +1,6 @@
 """An incremental model brought up to date: schemas first, then the policy, then hashes and state, then rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
@@ -20,6 +20,7 @@ from spark_code.models.schema import (
 )
 from spark_code.models.strategies import gathered
 from spark_code.models.target import Target, Written, is_large
+from spark_code.models.window import without_superseded
 from spark_code.models.work import Outcome, Work
 from tidemark.models.hashes import config_hash, sql_hash
 from tidemark.models.place import spark_name
@@ -28,6 +29,7 @@ from tidemark.models.publish import taken_back
 from tidemark.models.results import Action
 from tidemark.models.spec import DeleteInsertOptions, Incremental, ModelMetadata, Strategy
 from tidemark.models.state import ModelState, ModelStateManager
+from tidemark.models.windows import TimeWindow
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,13 @@ class Mode:
 class IncrementalExecutor:
     """Runs the three strategies, all in the same order."""
 
-    def __init__(self, state_manager: ModelStateManager, run: ModelRun, metadata: ModelMetadata) -> None:
+    def __init__(
+        self, state_manager: ModelStateManager, run: ModelRun, metadata: ModelMetadata, window: TimeWindow | None = None
+    ) -> None:
         self.state_manager = state_manager
         self.run = run
         self.metadata = metadata
+        self.window = window
 
     def execute_append_strategy(self, table_name: str, sql_query: str) -> Outcome:
         """Adds new rows."""
@@ -74,7 +79,8 @@ class IncrementalExecutor:
             return Mode(False, "it was made anew by every run")
         if state.strategy != incremental.strategy:
             return Mode(False, f"the strategy was {state.strategy}")
-        if incremental.strategy == "append" and incremental.options.filter_column and state.last_processed_value is None:
+        adds = incremental.strategy == "append" and incremental.options.filter_column and self.window is None
+        if adds and state.last_processed_value is None:
             return Mode(False, "no last value")  # all rows would be added to those that are there
         if state.config_hash not in (None, config_hash(incremental)):
             return Mode(False, "the options of the strategy changed")
@@ -89,7 +95,7 @@ class IncrementalExecutor:
         run, adapter = self.run, self.run.adapter
         state = self.state_manager.get(table_name)
         with run.step("read query"):
-            work = Work.begun(run, self.metadata, sql_query, state)
+            work = Work.begun(run, self.metadata, sql_query, state, self.window)
         if not adapter.table_exists(table_name):
             return Rebuild(work).first("no table" if state is None else "the table is gone")
         with run.step("compare schemas"):
@@ -116,7 +122,11 @@ class IncrementalExecutor:
             return Mode(False, "the table was taken back")
         # A difference that the table was left with before explains no edit of the query since.
         news = decision.standing is not None and decision.standing != (state.standing if state else None)
-        return self.should_run_incremental(state, work.sql, incremental, handled=decision.changes_table or news)
+        mode = self.should_run_incremental(state, work.sql, incremental, handled=decision.changes_table or news)
+        if self.window is None:
+            return mode
+        told = f"the window {self.window.told()} is made anew"
+        return replace(mode, reason=told if mode.incremental else f"{mode.reason}, so all windows are made anew")
 
 
 class Update:
@@ -133,7 +143,8 @@ class Update:
         work, decision = self.work, self.decision
         self.run.decided(self.mode.action, self.mode.reason)
         last = work.state.last_processed_value if work.state and self.mode.incremental else None
-        incoming = work.incoming(last)
+        windowed = work.window is not None and self.mode.incremental
+        incoming = work.windowed(work.window) if work.window and windowed else work.incoming(last)
         stored = {field.name.lower(): field for field in self.adapter.existing(work.name).schema().fields}
         with self.run.step("check values"):
             refuse_misfits(work.name, incoming.rows, decision.of("cast"), stored)
@@ -154,9 +165,9 @@ class Update:
             is_large(table),
             frozenset(work.identity),
         )
-        with run.step("check keys"), gathered(incoming, whole=whole) as batch:
+        with run.step("check keys"), gathered(without_superseded(target, incoming), whole=whole) as batch:
             did = work.write(target, batch, whole=whole, replacing=whole)
-        if whole or isinstance(work.options, DeleteInsertOptions):
+        if whole or incoming.end is not None or isinstance(work.options, DeleteInsertOptions):
             did = run.counted(did)
         if not did.changed:
             run.discard_staged()
@@ -199,11 +210,10 @@ class Update:
         table = self.adapter.existing(work.name)
         fields, schema = converted_fields(table, self.decision, work.fields)
         name = spark_name(run.place.beside)
-        with run.step("check keys"), gathered(incoming, whole=whole) as batch:
+        before = Target(self.adapter.spark, run.place.spark_name, fields, lambda: name, self.decision.renames)
+        with run.step("check keys"), gathered(without_superseded(before, incoming), whole=whole) as batch:
             beside(work, fields, {})
-            target = Target(
-                self.adapter.spark, name, fields, lambda: name, self.decision.renames, identity=frozenset(work.identity)
-            )
+            target = replace(before, stored_in=name, identity=frozenset(work.identity))
             if not whole:
                 with run.step("convert"):
                     aligned(self.adapter.frame(run.place.table), fields, {}).writeTo(name).append()

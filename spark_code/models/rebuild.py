@@ -43,15 +43,18 @@ class Rebuild:
     def first(self, reason: str) -> Outcome:
         """Makes the table, and publishes all that the query has as its first snapshot."""
         work, run = self.work, self.run
+        if work.window is not None:
+            reason = f"{reason}; only the window {work.window.told()}"
         run.decided("full", reason)
-        with gathered(work.incoming(), whole=True) as batch:
+        incoming = work.incoming() if work.window is None else work.windowed(work.window)
+        with gathered(incoming, whole=True) as batch:
             self.adapter.drop(run.place.table)  # what a killed first run made, never published
             table = self.adapter.make(run.place.table, work.fields)
             target = Target(self.adapter.spark, run.place.spark_name, table.schema().fields, run.stage)
             did = work.write(target, batch, whole=True)
         checks = work.check(self.adapter.spark.table(run.stage()))
-        state = work.state_after(did.greatest, table.schema().fields)
-        snapshot = run.publish_staged(state)
+        greatest = did.greatest if work.window is None else work.furthest(did.greatest)
+        snapshot = run.publish_staged(work.state_after(greatest, table.schema().fields))
         return Outcome("published", "full", reason, did, snapshot, checks=checks)
 
     # --- again -------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from spark_code.models.kept import carried
 from spark_code.models.merge import delete_keys, key_span, merge
 from spark_code.models.target import Batch, Target, Written, renamed, same_keys, write
 from spark_code.models.types import spark_type
+from spark_code.models.window import remade
 from tidemark.faults import fault_point
 from tidemark.models.place import quoted
 from tidemark.models.spec import AppendOptions, DeleteInsertOptions, MergeOptions
@@ -46,6 +47,8 @@ def written(target: Target, batch: Batch, *, whole: bool, replacing: bool = Fals
     if whole:
         return load(target, batch, replacing=replacing)
     options = batch.incoming.options
+    if batch.incoming.end is not None:
+        return remade(target, batch)
     if isinstance(options, MergeOptions):
         return merge(target, batch)
     return delete_insert(target, batch) if isinstance(options, DeleteInsertOptions) else append(target, batch)
