@@ -120,7 +120,8 @@ def build(config: Config, instance: DagsterInstance) -> None:
     from tidemark.models.graph import load_project
 
     with Progress("models"):
-        done = launch(instance, ControlDatabase(config.control), list(load_project(config).models), full=False)
+        project = load_project(config)
+        done = launch(instance, ControlDatabase(config.control), project, project.selected(()))
     for each in done:
         result = shown(each.name, each.record, each.failure)
         if result["error"]:

@@ -1,1 +1,1 @@
-"""Partition definitions: connections, streams, feeds."""
+"""Partition definitions: connections, streams, models."""

@@ -13,6 +13,7 @@ from tidemark.lake import CATALOG
 from tidemark.models.graph import Project, load_project
 from tidemark.models.lineage import Lineage
 from tidemark.models.results import ModelResult
+from tidemark.models.windows import TimeWindow
 from tidemark.progress import report
 
 
@@ -31,12 +32,12 @@ class ModelsResource(ConfigurableResource["ModelsResource"]):
 
     @property
     def engine(self) -> ExecutionEngine:
-        return ExecutionEngine(self.opened, self.project.models.values())
+        return ExecutionEngine(self.opened, self.project)
 
-    def run(self, name: str, dagster_run: str, *, full: bool) -> ModelResult:
+    def run(self, name: str, dagster_run: str, *, full: bool, window: TimeWindow | None = None) -> ModelResult:
         """Brings one model up to date; its row in the ledger is called by both runs' names."""
         report(name)
-        result = self.engine.execute_model(name, full=full, run_id=run_name(dagster_run, name))
+        result = self.engine.execute_model(name, full=full, window=window, run_id=run_name(dagster_run, name))
         report(name, max(result.seconds.values(), default=0.0))
         return result
 

@@ -71,6 +71,10 @@ def sqlalchemy_url(properties: Mapping[str, str]) -> str:
     return login.render_as_string(hide_password=False)
 
 
+# The data file that a row of a file of deletes is about, as `plain_path` has it.
+DATA_FILE = "regexp_replace(file_path, '^file:/+', '/')"
+
+
 @dataclass(frozen=True)
 class SnapshotFiles:
     """The files of one snapshot. They never change, so what is read from them is always the same."""
@@ -102,7 +106,7 @@ def without_deleted(path: str, deletes: Iterable[str]) -> str:
     """The rows of a data file but for those that files of deletes name, by their place in it."""
     return (
         f"SELECT * EXCLUDE (file_row_number) FROM {parquet([path], 'file_row_number = true')} AS row ANTI JOIN "
-        f"(SELECT pos FROM {parquet(deletes)} WHERE regexp_replace(file_path, '^file:/+', '/') = {quoted(path)}) AS gone "
+        f"(SELECT pos FROM {parquet(deletes)} WHERE {DATA_FILE} = {quoted(path)}) AS gone "
         "ON row.file_row_number = gone.pos"
     )
 
@@ -203,6 +207,28 @@ class LakeReader:
             return 0
         with self.connect() as db:
             return int(db.execute(f"SELECT count(*) FROM {self.files(name, snapshot).sql}").fetchall()[0][0])
+
+    def gone(self, before: SnapshotFiles, after: SnapshotFiles) -> int:
+        """How many rows of the one snapshot the other lacks: counted from the places in files that deletes name.
+
+        Summaries do not tell. A file that goes as a whole counts there with rows that were deleted before, and deletes that
+        are written anew count again.
+        """
+        removed = before.data.keys() - after.data.keys()
+        changed = {path for path in before.data.keys() - removed if before.deletes.get(path) != after.deletes.get(path)}
+        records = sum(before.data[path] for path in removed)
+        return records + self._deleted(after, changed) - self._deleted(before, removed | changed)
+
+    def _deleted(self, files: SnapshotFiles, paths: Iterable[str]) -> int:
+        """How many rows of these data files are deleted; a place that several files name is one."""
+        touched = [path for path in paths if path in files.deletes]
+        if not touched:
+            return 0
+        listed = parquet({file for path in touched for file in files.deletes[path]})
+        places = f"SELECT DISTINCT {DATA_FILE} AS path, pos FROM {listed}"
+        with self.connect() as db:
+            counted = db.execute(f"SELECT count(*) FROM ({places}) WHERE path IN (SELECT unnest(?))", [touched])
+            return int(counted.fetchall()[0][0])
 
     def referenced(self, name: str) -> set[str]:
         """Every file that some snapshot of the table, or its metadata, still refers to."""

@@ -1,6 +1,8 @@
 """Each model as an asset with its checks. The engine stages, checks, publishes and moves the mark; here it is told."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Set
+from datetime import UTC
 from typing import Any
 
 from dagster import (
@@ -11,14 +13,18 @@ from dagster import (
     AssetExecutionContext,
     AssetsDefinition,
     AssetSpec,
+    BackfillPolicy,
+    BetaWarning,
     Config,
     MaterializeResult,
     MetadataValue,
     SpecificPartitionsPartitionMapping,
+    TimeWindowPartitionMapping,
     multi_asset,
 )
 from pydantic import Field
 
+from partitions.models import windows
 from platform_assets.catalog.checks import reported
 from platform_assets.connectors.assets import OWNERS
 from platform_assets.models.metadata import (
@@ -35,6 +41,7 @@ from tidemark.models.checks import ModelCheck
 from tidemark.models.graph import Project
 from tidemark.models.project import Model
 from tidemark.models.results import ModelResult
+from tidemark.models.windows import TimeWindow
 
 Event = AssetCheckResult | MaterializeResult[None]
 
@@ -43,6 +50,9 @@ class ModelOptions(Config):
     """How to run this time."""
 
     full: bool = Field(default=False, description="Make the table anew from the whole query, whatever the state says.")
+    since_mark: bool = Field(
+        default=False, description="Bring all that is new, whatever partition the run is of: what a run by the clock does."
+    )
 
 
 def group(model: Model) -> str:
@@ -65,11 +75,17 @@ def model_asset(project: Project, model: Model) -> AssetsDefinition:
         owners=[model.metadata.owner] if model.metadata.owner else OWNERS,
         tags=dict.fromkeys(model.metadata.tags, ""),
         metadata=definition_metadata(model),
+        partitions_def=windows(model.metadata.partitions) if model.metadata.partitions else None,
     )
 
     # Subsets allow what a run leaves out: without a change nothing is checked, and checks can be asked for alone.
     @multi_asset(
-        name=op_name(model.name), specs=[spec], check_specs=[check_spec(model, check) for check in checks], can_subset=True
+        name=op_name(model.name),
+        specs=[spec],
+        check_specs=[check_spec(model, check) for check in checks],
+        can_subset=True,
+        # Windows that follow each other are one, and published as one.
+        backfill_policy=BackfillPolicy.single_run() if model.metadata.partitions else None,
     )
     def run_model(context: AssetExecutionContext, config: ModelOptions, models: ModelsResource) -> Iterator[Event]:
         asked = {check.name for check in context.selected_asset_check_keys}
@@ -77,7 +93,8 @@ def model_asset(project: Project, model: Model) -> AssetsDefinition:
             yield from told(models.check(model.name), model, asked)
             return
         try:
-            result = models.run(model.name, context.run.run_id, full=config.full)
+            window = window_of(context, config) if model.metadata.partitions else None
+            result = models.run(model.name, context.run.run_id, full=config.full, window=window)
         except ChecksFailed as failed:
             yield from told(failed.results, model, asked)
             raise
@@ -85,6 +102,15 @@ def model_asset(project: Project, model: Model) -> AssetsDefinition:
         yield MaterializeResult(asset_key=key, metadata=run_metadata(models, result))
 
     return run_model
+
+
+def window_of(context: AssetExecutionContext, config: ModelOptions) -> TimeWindow | None:
+    """The window of the run's partitions; None for a run that brings what is new, or everything."""
+    of_partitions = context.has_partition_key or context.has_partition_key_range
+    if config.full or config.since_mark or not of_partitions:
+        return None
+    asked = context.partition_time_window
+    return TimeWindow(asked.start.astimezone(UTC), asked.end.astimezone(UTC))
 
 
 def kind(model: Model) -> str:
@@ -99,8 +125,22 @@ def dependencies(project: Project, model: Model) -> list[AssetDep]:
     streams = [
         AssetDep(key, partition_mapping=SpecificPartitionsPartitionMapping(sorted(set(of)))) for key, of in tenants.items()
     ]
-    others = [AssetDep(key_of(project, name)) for name in model.references if name not in project.bronze]
+    others = [
+        AssetDep(key_of(project, name), partition_mapping=overlapping(model, project.models.get(name)))
+        for name in model.references
+        if name not in project.bronze
+    ]
     return [*streams, *others]
+
+
+def overlapping(model: Model, read: Model | None) -> TimeWindowPartitionMapping | None:
+    """Windows of one model depend on those of another that they overlap; where one has none, on all of it."""
+    if model.metadata.partitions is None or read is None or read.metadata.partitions is None:
+        return None
+    with warnings.catch_warnings():
+        # Windows may begin earlier here than there, and that option is in beta.
+        warnings.simplefilter("ignore", BetaWarning)
+        return TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------

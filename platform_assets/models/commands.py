@@ -1,6 +1,6 @@
 """`tidemark model`: models at a shell."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,7 @@ from tidemark.models.place import SYSTEM
 
 if TYPE_CHECKING:
     from resources.models import ModelsResource
+    from tidemark.models.project import Model
     from tidemark.models.results import ModelResult
 
 
@@ -79,19 +80,27 @@ def print_plan(plan: Any) -> None:
 def model_run(
     names: Names = None,
     full: Annotated[bool, typer.Option("--full", help="Make everything anew, whatever the state says.")] = False,
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            "--partition", metavar="KEY[..KEY]", help="Make these windows anew: 2026-03-01, 2026-03-01..2026-03-05."
+        ),
+    ] = None,
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
     """Bring models up to date, each behind those it reads: stage, check, publish, move the state."""
     loaded = load_config(config)
-    chosen = [model.name for model in load_project(loaded).selected(names or ())]
+    project = load_project(loaded)
+    chosen = project.selected(names or ())
     if not chosen:
         raise UsageError("there are no models. Write `models: FOLDER` into the configuration.")
+    keys = None if partition is None else keys_of(chosen, partition, named=bool(names), full=full)
     from platform_assets.instance import open_instance
     from platform_assets.models.launch import launch
 
     with open_instance(loaded) as instance, Progress("models"):
-        done = launch(instance, ControlDatabase(loaded.control), chosen, full=full)
+        done = launch(instance, ControlDatabase(loaded.control), project, chosen, full=full, keys=keys)
     results = [shown(each.name, each.record, each.failure) for each in done]
     if as_json:
         print_json(results[0] if len(names or ()) == 1 and len(results) == 1 else results)
@@ -103,6 +112,23 @@ def model_run(
     failed = [result for result in results if result["status"] not in ("published", "unchanged")]
     if failed:
         raise typer.Exit(max(code_of(result["error"]) for result in failed))
+
+
+def keys_of(models: Sequence["Model"], text: str, *, named: bool, full: bool) -> tuple[str, str]:
+    """The first and the last partition that are meant; all models must have them."""
+    if full or not named:
+        raise UsageError("--partition is of models that are named, and not of a run that makes everything anew.")
+    without = [model.name for model in models if model.metadata.partitions is None]
+    if without:
+        raise UsageError(f"{', '.join(without)}: no partitions. Write `partitions: {{by: day, start: …}}` into the header.")
+    found = [model.metadata.partitions for model in models if model.metadata.partitions]
+    spans = dict.fromkeys(each.by for each in found)
+    if len(spans) > 1:
+        raise UsageError(f"the models have partitions by {' and by '.join(spans)}. Run them one after the other.")
+    try:
+        return max(found, key=lambda each: each.start).range_of(text)
+    except ValueError as wrong:
+        raise UsageError(f"--partition: {wrong}") from None
 
 
 def shown(name: str, record: RunRecord | None, failure: str | None = None) -> dict[str, Any]:

@@ -30,6 +30,7 @@ def model_list(names: Names = None, as_json: AsJson = False, config: ConfigFile 
             "model": model.name,
             "materialization": model.metadata.materialization,
             "strategy": model.metadata.incremental.strategy if model.metadata.incremental else None,
+            "partitions": model.metadata.partitions.by if model.metadata.partitions else None,
             "on_schema_change": model.policy,
             "reads": list(model.references),
             "checks": [check.name for check in model.metadata.checks],
@@ -55,7 +56,8 @@ def model_list(names: Names = None, as_json: AsJson = False, config: ConfigFile 
 
 
 def kept_as(row: Mapping[str, Any]) -> str:
-    return f"{row['materialization']}, {row['strategy']}" if row["strategy"] else str(row["materialization"])
+    windows = f"by {row['partitions']}" if row["partitions"] else None
+    return ", ".join(each for each in (row["materialization"], row["strategy"], windows) if each)
 
 
 def model_lineage(

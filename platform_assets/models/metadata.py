@@ -40,6 +40,10 @@ def definition_metadata(model: Model) -> dict[str, Any]:
     if said.incremental is not None:
         told["strategy"] = said.incremental.strategy
         told["on_schema_change"] = said.incremental.on_schema_change
+    if said.partitions is not None:
+        told["partitions"] = (
+            f"by {said.partitions.by} of {said.incremental.options.filter_column if said.incremental else ''}"
+        )
     return told
 
 

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
+from uuid import uuid4
 
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.schema import Schema
+from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
 from pyiceberg.types import NestedField
@@ -16,10 +18,9 @@ from spark_code.models.types import NoSuchType, iceberg_fields, renumbered
 from spark_code.platform import Platform
 from tidemark.errors import LakeError, QueryInvalid
 from tidemark.faults import fault_point
-from tidemark.lake import CATALOG
-from tidemark.models.compare import Path, doubled, same
+from tidemark.lake import CATALOG, MAIN
+from tidemark.models.compare import doubled, same
 from tidemark.models.place import NAMESPACE, ModelPlace, quoted, spark_name
-from tidemark.models.policy import SchemaStep
 from tidemark.models.sql import BadSql, variables_in, with_variables
 
 # Deletes are written beside the files, so that the cost of a merge follows the change. Small row groups let a reader of
@@ -29,7 +30,8 @@ PROPERTIES = {
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
-    "write.delete.distribution-mode": "none",
+    # One task writes the deletes of a file: several would each write all of its earlier ones anew.
+    "write.delete.distribution-mode": "hash",
     "write.distribution-mode": "none",
     "write.parquet.compression-codec": "zstd",
     "write.parquet.row-group-size-bytes": str(16 * 1024 * 1024),
@@ -147,27 +149,29 @@ class ModelAdapter:
             self.reader.catalog.drop_table(table)
         fault_point("models.after_drop_table")
 
-    def add_and_widen(self, name: str, steps: Iterable[SchemaStep]) -> None:
-        """What only adds to a table, in one commit: readers see NULL in a new column and the same values in a wider one."""
-        table = self.existing(name)
-        fault_point("models.before_alter")
-        with table.update_schema() as update:
-            for step in steps:
-                if step.kind == "add":
-                    update.add_column(step.change.path, step.change.query_type)  # type: ignore[arg-type]
-                else:
-                    update.update_column(step.change.path, step.change.query_type)
-        fault_point("models.after_alter")
-
-    def remove_columns(self, name: str, paths: Iterable[Path]) -> None:
-        """Takes back columns that were added for a run that never published."""
-        table = self.table(name)
-        known = [path for path in paths if table is not None and _has(table.schema(), path)]
-        if table is not None and known:
-            with table.update_schema(allow_incompatible_changes=True) as update:
-                for path in known:
-                    update.delete_column(path)
-            fault_point("models.after_undo_alter")
+    def copy_beside(self, name: str, schema: Schema) -> Table:
+        """A table of the same files under another schema, for a run that is to change it. No file is copied."""
+        table, place = self.existing(name), ModelPlace(name)
+        self.drop(place.beside)
+        number = max(each.schema_id for each in table.metadata.schemas) + 1
+        metadata = table.metadata.model_copy(
+            update={
+                "table_uuid": uuid4(),
+                "location": f"{table.location()}__beside",
+                "schemas": [*table.metadata.schemas, Schema(*schema.fields, schema_id=number)],
+                "current_schema_id": number,
+                "last_column_id": max(table.metadata.last_column_id, schema.highest_field_id),
+                "properties": {key: value for key, value in table.properties.items() if key != STATE},
+                "refs": {name: ref for name, ref in table.metadata.refs.items() if name == MAIN},
+                **{key: [] for key in ("snapshot_log", "metadata_log", "statistics", "partition_statistics")},
+            }
+        )
+        path = f"{metadata.location}/metadata/00000-{uuid4()}.metadata.json"
+        fault_point("models.before_copy")
+        ToOutputFile.table_metadata(metadata, table.io.new_output(path))
+        copied = self.reader.catalog.register_table(place.beside, path)
+        fault_point("models.after_copy")
+        return copied
 
     def create_view(self, name: str, sql: str) -> None:
         """Makes or replaces a view of the query."""
@@ -201,14 +205,6 @@ def numbered(fields: Iterable[NestedField], table: Table) -> Iterator[NestedFiel
 def first_words(wrong: PySparkException) -> str:
     """Spark's own words without its long ends."""
     return str(wrong).partition("\n\nJVM stacktrace")[0].partition(";\n'")[0].strip()[:600]
-
-
-def _has(schema: Schema, path: Path) -> bool:
-    try:
-        schema.find_field(".".join(path))
-    except ValueError:
-        return False
-    return True
 
 
 def _plain(value: object) -> str | int | float | bool | None:

@@ -3,18 +3,19 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from pyiceberg.types import IcebergType, NestedField
+from pyiceberg.types import DateType, IcebergType, NestedField
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as f
 
 from spark_code.models.adapter import first_words
-from spark_code.models.align import misfit, own
+from spark_code.models.align import comparable, misfit, own
 from spark_code.models.types import spark_type
 from tidemark.errors import ConfigError, DuplicateKeys, QueryInvalid, SchemaChangeRefused, ValueMisfit
 from tidemark.models.policy import SchemaStep
-from tidemark.models.spec import AppendOptions, Filtered, MergeOptions
-from tidemark.models.values import ORDERED, Value, in_type
+from tidemark.models.spec import AppendOptions, Filtered, MergeOptions, Partitions
+from tidemark.models.values import MOMENTS, ORDERED, Value, in_type
+from tidemark.models.windows import TimeWindow
 
 EXAMPLES = 3
 
@@ -29,6 +30,8 @@ class Incoming:
     options: Filtered
     # None: from the beginning.
     start: Value | None = None
+    # Where a window ends that is to be made anew, itself excluded; None: with all there is.
+    end: Value | None = None
 
     def field(self, name: str) -> NestedField:
         """The query's column of that name, whatever its letter case."""
@@ -70,6 +73,17 @@ def checked_columns(model: str, fields: tuple[NestedField, ...], options: Filter
                 f"{model}: the column {column} is {kind}, which has no order to go by. Nothing was written. "
                 "Use a number, a date, a timestamp or text."
             )
+
+
+def checked_partitions(model: str, field: NestedField, partitions: Partitions) -> None:
+    """Windows of time are of a column that has time."""
+    if not isinstance(field.field_type, MOMENTS):
+        raise QueryInvalid(
+            f"{model}: partitions are windows of time, and filter_column names {field.name} ({field.field_type}). Nothing "
+            "was written. Use a date or a timestamp."
+        )
+    if partitions.by == "hour" and isinstance(field.field_type, DateType):
+        raise QueryInvalid(f"{model}: {field.name} is a date, and has no hours. Nothing was written. Use partitions by day.")
 
 
 def order_of(options: Filtered) -> list[tuple[str, bool]]:
@@ -114,6 +128,16 @@ def since(incoming: Incoming, last: Value | None) -> Incoming:
     return replace(incoming, rows=incoming.rows.where(column > least if strictly else column >= least), start=start)
 
 
+def inside(incoming: Incoming, window: TimeWindow) -> Incoming:
+    """Only the rows of a window."""
+    field = incoming.filter_field
+    assert field is not None, "the metadata are refused without"
+    start, end = in_type(window.start, field.field_type), in_type(window.end, field.field_type)
+    column = own(field.name)
+    rows = incoming.rows.where((column >= bound(start, field.field_type)) & (column < bound(end, field.field_type)))
+    return replace(incoming, rows=rows, start=start, end=end)
+
+
 @dataclass(frozen=True)
 class KeyFacts:
     """What is known of the rows after one look at their keys."""
@@ -126,13 +150,14 @@ class KeyFacts:
 
 
 def one_a_key(incoming: Incoming) -> Incoming:
-    """With dedupe_by, the row that wins of each key."""
+    """With dedupe_by, the row that wins of each key; where it leaves several, their content decides, always the same way."""
     order = [
         own(name).desc_nulls_last() if greatest else own(name).asc_nulls_last()
         for name, greatest in order_of(incoming.options)
     ]
     if not order:
         return incoming
+    order += [comparable(own(each.name), each.dataType).desc_nulls_last() for each in incoming.rows.schema.fields]
     place = f.row_number().over(Window.partitionBy(*map(own, incoming.options.key_columns)).orderBy(*order))
     winners = incoming.rows.withColumn("__place", place).where("__place = 1").drop("__place")
     return replace(incoming, rows=winners)

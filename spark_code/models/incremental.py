@@ -1,32 +1,35 @@
 """An incremental model brought up to date: schemas first, then the policy, then hashes and state, then rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
 
 from spark_code.models.align import aligned
 from spark_code.models.incoming import Incoming, refuse_misfits
+from spark_code.models.kept import lost_values, told_lost
 from spark_code.models.rebuild import Rebuild, beside
 from spark_code.models.run import ModelRun
 from spark_code.models.schema import (
+    ADDING,
+    CHANGING,
     SchemaChangeHandler,
     SchemaComparator,
-    add_columns,
     converted_fields,
-    schema_afterwards,
+    schema_with,
 )
 from spark_code.models.strategies import gathered
 from spark_code.models.target import Target, Written, is_large
+from spark_code.models.window import without_superseded
 from spark_code.models.work import Outcome, Work
-from tidemark.checks import CheckResult
 from tidemark.models.hashes import config_hash, sql_hash
 from tidemark.models.place import spark_name
 from tidemark.models.policy import Decision
 from tidemark.models.publish import taken_back
 from tidemark.models.results import Action
-from tidemark.models.spec import Incremental, ModelMetadata, Strategy
+from tidemark.models.spec import DeleteInsertOptions, Incremental, ModelMetadata, Strategy
 from tidemark.models.state import ModelState, ModelStateManager
+from tidemark.models.windows import TimeWindow
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,13 @@ class Mode:
 class IncrementalExecutor:
     """Runs the three strategies, all in the same order."""
 
-    def __init__(self, state_manager: ModelStateManager, run: ModelRun, metadata: ModelMetadata) -> None:
+    def __init__(
+        self, state_manager: ModelStateManager, run: ModelRun, metadata: ModelMetadata, window: TimeWindow | None = None
+    ) -> None:
         self.state_manager = state_manager
         self.run = run
         self.metadata = metadata
+        self.window = window
 
     def execute_append_strategy(self, table_name: str, sql_query: str) -> Outcome:
         """Adds new rows."""
@@ -73,7 +79,8 @@ class IncrementalExecutor:
             return Mode(False, "it was made anew by every run")
         if state.strategy != incremental.strategy:
             return Mode(False, f"the strategy was {state.strategy}")
-        if incremental.strategy == "append" and incremental.options.filter_column and state.last_processed_value is None:
+        adds = incremental.strategy == "append" and incremental.options.filter_column and self.window is None
+        if adds and state.last_processed_value is None:
             return Mode(False, "no last value")  # all rows would be added to those that are there
         if state.config_hash not in (None, config_hash(incremental)):
             return Mode(False, "the options of the strategy changed")
@@ -88,7 +95,7 @@ class IncrementalExecutor:
         run, adapter = self.run, self.run.adapter
         state = self.state_manager.get(table_name)
         with run.step("read query"):
-            work = Work.begun(run, self.metadata, sql_query, state)
+            work = Work.begun(run, self.metadata, sql_query, state, self.window)
         if not adapter.table_exists(table_name):
             return Rebuild(work).first("no table" if state is None else "the table is gone")
         with run.step("compare schemas"):
@@ -113,11 +120,17 @@ class IncrementalExecutor:
         assert incremental is not None, "the metadata are refused without"
         if state is not None and taken_back(work.adapter.existing(work.name), state.snapshot):
             return Mode(False, "the table was taken back")
-        return self.should_run_incremental(state, work.sql, incremental, handled=bool(decision.steps))
+        # A difference that the table was left with before explains no edit of the query since.
+        news = decision.standing is not None and decision.standing != (state.standing if state else None)
+        mode = self.should_run_incremental(state, work.sql, incremental, handled=decision.changes_table or news)
+        if self.window is None:
+            return mode
+        told = f"the window {self.window.told()} is made anew"
+        return replace(mode, reason=told if mode.incremental else f"{mode.reason}, so all windows are made anew")
 
 
 class Update:
-    """New rows in a table that stays: on a branch of it, or beside it where types are converted."""
+    """New rows in a table that stays. Nothing that a reader sees changes before the commit that publishes."""
 
     def __init__(self, work: Work, decision: Decision, mode: Mode) -> None:
         self.work = work
@@ -130,37 +143,54 @@ class Update:
         work, decision = self.work, self.decision
         self.run.decided(self.mode.action, self.mode.reason)
         last = work.state.last_processed_value if work.state and self.mode.incremental else None
-        incoming = work.incoming(last)
+        windowed = work.window is not None and self.mode.incremental
+        incoming = work.windowed(work.window) if work.window and windowed else work.incoming(last)
         stored = {field.name.lower(): field for field in self.adapter.existing(work.name).schema().fields}
         with self.run.step("check values"):
             refuse_misfits(work.name, incoming.rows, decision.of("cast"), stored)
-        return self._beside(incoming) if decision.of("convert") else self._branch(incoming)
+        return self._converted(incoming) if decision.of("convert") else self._staged(incoming)
 
-    # --- on a branch -------------------------------------------------------------------------------------------------
+    # --- where the table's rows stay ---------------------------------------------------------------------------------
 
-    def _branch(self, incoming: Incoming) -> Outcome:
+    def _staged(self, incoming: Incoming) -> Outcome:
         work, run, whole = self.work, self.run, not self.mode.incremental
-        table, identity = self.adapter.existing(work.name), frozenset(work.identity)
-        with run.step("check keys"), gathered(incoming, whole=whole) as batch:
-            add_columns(run, self.decision)
-            fields = self.adapter.existing(work.name).schema().fields
-            target = Target(self.adapter.spark, run.stage(), fields, self.decision.renames, is_large(table), identity)
-            did = work.write(target, batch, whole=whole, replacing=whole)
-        did = run.counted(did)
         table = self.adapter.existing(work.name)
-        schema = schema_afterwards(table, self.decision)
+        staged, after = (schema_with(table, self.decision, kinds) for kinds in (ADDING, CHANGING))
+        target = Target(
+            self.adapter.spark,
+            run.place.spark_name,
+            (staged or table.schema()).fields,
+            lambda: run.stage(staged),
+            self.decision.renames,
+            is_large(table),
+            frozenset(work.identity),
+        )
+        with run.step("check keys"), gathered(without_superseded(target, incoming), whole=whole) as batch:
+            did = work.write(target, batch, whole=whole, replacing=whole)
+        if whole or incoming.end is not None or isinstance(work.options, DeleteInsertOptions):
+            did = run.counted(did)
         if not did.changed:
             run.discard_staged()
             if not self.decision.changes_table:
                 return self._unchanged(did)
-        checks = work.check(self._as_published(target.rows, schema)) if did.changed else ()
-        return self._published(did, schema, table.schema() if schema is None else schema, checks)
+        rows = self._as_published(self.adapter.spark.table(run.stage(staged)), after) if did.changed else None
+        checks = work.check(rows) if rows is not None else ()
+        lost = self._lost(rows) if whole and rows is not None else {}
+        greatest = work.furthest(did.greatest) if self.mode.incremental else did.greatest
+        state = work.state_after(greatest, (after or table.schema()).fields, self.decision, emptied=lost)
+        told = told_lost(work.name, lost, run.base)
+        snapshot = run.publish_staged(state, after)
+        return Outcome("published", self.mode.action, self.mode.reason, did, snapshot, self.decision, checks, told)
 
     def _as_published(self, rows: DataFrame, schema: Schema | None) -> DataFrame:
         """Staged rows with the columns that they will have for readers."""
         if schema is None:
             return rows
         return aligned(rows.withColumnsRenamed(self.decision.renames), schema.fields, {})
+
+    def _lost(self, rows: DataFrame) -> dict[str, int]:
+        """Values that the policy keeps, and that are not among the rows of a full load."""
+        return lost_values(self.adapter.frame(self.run.place.table), rows, self.decision)
 
     def _unchanged(self, did: Written) -> Outcome:
         """Nothing to publish; the state moves only if it has something new to say."""
@@ -172,33 +202,24 @@ class Update:
         reason = f"{self.mode.reason}; nothing new"
         return Outcome("unchanged", "unchanged", reason, did, self.run.base, self.decision)
 
-    def _published(self, did: Written, schema: Schema | None, after: Schema, checks: tuple[CheckResult, ...]) -> Outcome:
-        work = self.work
-        greatest = work.furthest(did.greatest) if self.mode.incremental else did.greatest
-        state = work.state_after(greatest, after.fields, self.decision)
-        snapshot = self.run.publish_branch(state, schema)
-        return Outcome("published", self.mode.action, self.mode.reason, did, snapshot, self.decision, checks)
+    # --- where types are converted -----------------------------------------------------------------------------------
 
-    # --- beside ------------------------------------------------------------------------------------------------------
-
-    def _beside(self, incoming: Incoming) -> Outcome:
+    def _converted(self, incoming: Incoming) -> Outcome:
         """Stored rows converted into a table beside, new ones added there, and all of it put in place at once."""
         work, run, whole = self.work, self.run, not self.mode.incremental
         table = self.adapter.existing(work.name)
         fields, schema = converted_fields(table, self.decision, work.fields)
-        with run.step("check keys"), gathered(incoming, whole=whole) as batch:
+        name = spark_name(run.place.beside)
+        before = Target(self.adapter.spark, run.place.spark_name, fields, lambda: name, self.decision.renames)
+        with run.step("check keys"), gathered(without_superseded(before, incoming), whole=whole) as batch:
             beside(work, fields, {})
-            identity = frozenset(work.identity)
-            target = Target(
-                self.adapter.spark, spark_name(run.place.beside), fields, self.decision.renames, identity=identity
-            )
+            target = replace(before, stored_in=name, identity=frozenset(work.identity))
             if not whole:
                 with run.step("convert"):
-                    aligned(self.adapter.frame(run.place.table), fields, {}).writeTo(target.name).append()
+                    aligned(self.adapter.frame(run.place.table), fields, {}).writeTo(name).append()
             did = work.write(target, batch, whole=whole)
         checks = work.check(self._as_published(target.rows, schema))
         greatest = work.furthest(did.greatest) if self.mode.incremental else did.greatest
         state = work.state_after(greatest, schema.fields, self.decision)
         snapshot = run.publish_beside(state, schema)
-        self.adapter.drop(run.place.beside)
         return Outcome("published", self.mode.action, self.mode.reason, did, snapshot, self.decision, checks)

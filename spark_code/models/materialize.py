@@ -10,10 +10,11 @@ from spark_code.models.rebuild import Rebuild
 from spark_code.models.run import ModelRun
 from spark_code.models.work import Outcome, Work
 from spark_code.platform import Platform
-from tidemark.errors import ModelStateUnreadable
+from tidemark.errors import ModelStateUnreadable, UsageError
 from tidemark.models.results import ModelResult
 from tidemark.models.spec import Materialization, ModelMetadata
 from tidemark.models.state import ModelState, ModelStateManager
+from tidemark.models.windows import TimeWindow
 
 
 class MaterializationHandler:
@@ -32,22 +33,29 @@ class MaterializationHandler:
         metadata: Mapping[str, Any] | ModelMetadata | None = None,
         *,
         full: bool = False,
+        window: TimeWindow | None = None,
         run_id: str | None = None,
     ) -> ModelResult:
-        """Runs the model. With `full` it is made anew from the whole query, whatever is there."""
+        """Runs the model. With `full` it is made anew from the whole query, whatever is there; with a window, only that."""
         described = _described(table_name, materialization, metadata)
+        if window is not None and described.partitions is None:
+            raise UsageError(
+                f"{table_name}: it has no partitions. Write `partitions: {{by: day, start: …}}` into its header."
+            )
         run = ModelRun(self.adapter, table_name, run_id or str(uuid4()))
         run.begin()
         try:
             with run.step("model"):
-                outcome = self._materialize(run, sql_query, described, full=full)
+                outcome = self._materialize(run, sql_query, described, full=full, window=window)
                 result = outcome.result(run)
                 run.finish(outcome.status, outcome.snapshot, result.told())
                 return result
         finally:
             run.end()
 
-    def _materialize(self, run: ModelRun, sql: str, metadata: ModelMetadata, *, full: bool) -> Outcome:
+    def _materialize(
+        self, run: ModelRun, sql: str, metadata: ModelMetadata, *, full: bool, window: TimeWindow | None
+    ) -> Outcome:
         if metadata.materialization == "view":
             run.decided("view", "a view is its query")
             work = Work.begun(run, metadata, sql, None)
@@ -58,11 +66,13 @@ class MaterializationHandler:
             return self._made_anew(run, sql, metadata, "a table is made anew by every run")
         if full:
             return self._made_anew(run, sql, metadata, "asked for")
-        return self._execute_incremental_materialization(run, sql, metadata)
+        return self._execute_incremental_materialization(run, sql, metadata, window)
 
-    def _execute_incremental_materialization(self, run: ModelRun, sql: str, metadata: ModelMetadata) -> Outcome:
+    def _execute_incremental_materialization(
+        self, run: ModelRun, sql: str, metadata: ModelMetadata, window: TimeWindow | None
+    ) -> Outcome:
         assert metadata.incremental is not None, "the metadata are refused without"
-        executor = IncrementalExecutor(self.state_manager, run, metadata)
+        executor = IncrementalExecutor(self.state_manager, run, metadata, window)
         strategies = {
             "append": executor.execute_append_strategy,
             "merge": executor.execute_merge_strategy,

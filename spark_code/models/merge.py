@@ -1,9 +1,9 @@
 """Rows that replace those of their key: judged once, then deleted and written where they differ."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyiceberg.types import FloatType, IcebergType
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 
 from spark_code.models.align import aligned, comparable, has_source, own
@@ -29,8 +29,13 @@ def merge(target: Target, batch: Batch, *, insert: bool = True) -> Written:
         return Written()
     # Not merely cached: Spark makes a cached result anew when a table that it was made from changes, and this one is about
     # to change. Judged again after the delete, every changed row would be a new one.
-    judged = _judged(target, batch.incoming, batch.facts).localCheckpoint()
-    return _merge(target, batch.incoming, judged, batch.facts, insert=insert)
+    seen = Observation()
+    verdicts = [f.count_if(own("__verdict") == verdict).alias(verdict) for verdict in ("insert", "update", "same")]
+    judged = _judged(target, batch.incoming, batch.facts).observe(seen, *verdicts).localCheckpoint()
+    # A Spark Connect server does not tell what it has seen on the way to a checkpoint.
+    told = seen.get or judged.agg(*verdicts).collect()[0].asDict()
+    counts = {verdict: int(count) for verdict, count in told.items()}
+    return _merge(target, batch.incoming, judged, counts, batch.facts, insert=insert)
 
 
 def _judged(target: Target, incoming: Incoming, facts: KeyFacts) -> DataFrame:
@@ -74,9 +79,9 @@ def _kept(target: Target, incoming: Incoming) -> list[str]:
     return lacking + [target.stored(name).name for name in sorted(never)]
 
 
-def _merge(target: Target, incoming: Incoming, judged: DataFrame, facts: KeyFacts, *, insert: bool) -> Written:
-    verdicts = [f.count_if(own("__verdict") == verdict).alias(verdict) for verdict in ("insert", "update", "same")]
-    counts = {verdict: int(count) for verdict, count in judged.agg(*verdicts).collect()[0].asDict().items()}
+def _merge(
+    target: Target, incoming: Incoming, judged: DataFrame, counts: Mapping[str, int], facts: KeyFacts, *, insert: bool
+) -> Written:
     if sum(counts.values()) != facts.rows:
         raise DuplicateKeys(
             f"{incoming.model}: its table has several rows of one key ({', '.join(incoming.options.key_columns)}); somebody "
@@ -101,7 +106,7 @@ def delete_keys(target: Target, incoming: Incoming, rows: DataFrame, facts: KeyF
         same = " AND ".join(f"k.{quoted(key)} <=> t.{quoted(key)}" for key in keys)
         near = _near(target, incoming, facts)
         between = f"t.{quoted(keys[0])} BETWEEN {near[0]} AND {near[1]} AND " if near else ""
-        target.spark.sql(f"DELETE FROM {target.name} AS t WHERE {between}EXISTS (SELECT 1 FROM {view} AS k WHERE {same})")
+        target.spark.sql(f"DELETE FROM {target.stage()} AS t WHERE {between}EXISTS (SELECT 1 FROM {view} AS k WHERE {same})")
 
 
 def _within(target: Target, incoming: Incoming, facts: KeyFacts) -> DataFrame:

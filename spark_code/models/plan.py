@@ -4,6 +4,7 @@ from pyspark.errors import PySparkException
 
 from spark_code.models.incoming import Incoming, refuse_misfits
 from spark_code.models.incremental import IncrementalExecutor
+from spark_code.models.kept import carries, kept_columns, values_of
 from spark_code.models.materialize import MaterializationHandler
 from spark_code.models.run import ModelRun
 from spark_code.models.schema import SchemaChangeHandler
@@ -66,10 +67,19 @@ def _updated(handler: MaterializationHandler, work: Work) -> ModelPlan:
         refuse_misfits(name, incoming.rows, decision.of("cast"), {each.name.lower(): each for each in stored})
         with gathered(incoming, whole=not mode.incremental) as batch:
             rows = batch.facts.rows if batch.facts is not None else _rows(batch.incoming)
+        warnings = decision.warnings + (() if mode.incremental else _losing(work, decision))
     except TidemarkError as error:
         return ModelPlan(name, "unchanged", type(error).__name__, told, refused=str(error))
     action: Action = "unchanged" if mode.incremental and not rows and not decision.changes_table else mode.action
-    return ModelPlan(name, action, mode.reason, told, decision.steps, decision.warnings, rows)
+    return ModelPlan(name, action, mode.reason, told, decision.steps, warnings, rows)
+
+
+def _losing(work: Work, decision: Decision) -> tuple[str, ...]:
+    """What a full load would take from columns that the query no longer has, where rows cannot be found again."""
+    columns = [] if carries(work.options) else kept_columns(decision)
+    had = values_of(work.adapter.frame(work.run.place.table), columns)
+    words = "would not be in the table any more: all rows are made anew from a query without it"
+    return tuple(f"{work.name}: {count:,} values of {name} {words}" for name, count in had.items() if count)
 
 
 def _rebuilt(work: Work, decision: Decision, diff: SchemaDiff) -> ModelPlan:

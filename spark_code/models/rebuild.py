@@ -12,9 +12,9 @@ from pyspark.sql import functions as f
 
 from spark_code.models.adapter import REFRESH, numbered
 from spark_code.models.align import aligned, own
-from spark_code.models.incoming import Incoming, bound, only_row
+from spark_code.models.incoming import Incoming, bound, only_row, order_of
 from spark_code.models.strategies import gathered
-from spark_code.models.target import Target, Written
+from spark_code.models.target import Target, Written, renamed, same_keys
 from spark_code.models.work import Fields, Outcome, Work
 from tidemark.errors import ConfigError
 from tidemark.faults import fault_point
@@ -43,15 +43,18 @@ class Rebuild:
     def first(self, reason: str) -> Outcome:
         """Makes the table, and publishes all that the query has as its first snapshot."""
         work, run = self.work, self.run
+        if work.window is not None:
+            reason = f"{reason}; only the window {work.window.told()}"
         run.decided("full", reason)
-        with gathered(work.incoming(), whole=True) as batch:
+        incoming = work.incoming() if work.window is None else work.windowed(work.window)
+        with gathered(incoming, whole=True) as batch:
             self.adapter.drop(run.place.table)  # what a killed first run made, never published
             table = self.adapter.make(run.place.table, work.fields)
-            target = Target(self.adapter.spark, run.stage(), table.schema().fields)
+            target = Target(self.adapter.spark, run.place.spark_name, table.schema().fields, run.stage)
             did = work.write(target, batch, whole=True)
-        checks = work.check(target.rows)
-        state = work.state_after(did.greatest, table.schema().fields)
-        snapshot = run.publish_branch(state)
+        checks = work.check(self.adapter.spark.table(run.stage()))
+        greatest = did.greatest if work.window is None else work.furthest(did.greatest)
+        snapshot = run.publish_staged(work.state_after(greatest, table.schema().fields))
         return Outcome("published", "full", reason, did, snapshot, checks=checks)
 
     # --- again -------------------------------------------------------------------------------------------------------
@@ -89,7 +92,6 @@ class Rebuild:
         fields = beside.schema().fields
         checks = self.work.check(self.adapter.frame(self.run.place.beside))
         snapshot = self.run.publish_beside(self.work.state_after(did.greatest, fields), Schema(*fields))
-        self.adapter.drop(self.run.place.beside)
         return Outcome("published", action, reason, did, snapshot, decision or Decision(), checks, more=more)
 
     # --- the table beside --------------------------------------------------------------------------------------------
@@ -101,7 +103,8 @@ class Rebuild:
         return beside(self.work, fields or self._fields(), meaning)
 
     def _target(self, beside: Table) -> Target:
-        return Target(self.adapter.spark, spark_name(self.run.place.beside), beside.schema().fields)
+        name = spark_name(self.run.place.beside)
+        return Target(self.adapter.spark, name, beside.schema().fields, lambda: name)
 
     # --- in chunks ---------------------------------------------------------------------------------------------------
 
@@ -193,18 +196,26 @@ class Rebuild:
         self.run._confirm()
         variables = {**work.metadata.variables, **{each.name: each.start for each in chunk.ranges}}
         rows = within(self.adapter.query(work.sql, self.run.name, variables), work, chunk)
-        incoming = Incoming(self.run.name, rows, work.fields, work.options)
         # A key may come again in a later chunk: it is merged then. Otherwise rows are only added.
         keyed = isinstance(work.options, MergeOptions)
+        if keyed and order_of(work.options):
+            rows = self._with_rivals(rows, self._target(beside))
+        incoming = Incoming(self.run.name, rows, work.fields, work.options)
         with gathered(incoming, whole=not keyed) as batch, self.adapter.lake.summary({CHUNK: str(chunk.number)}):
             did = work.write(self._target(beside), batch, whole=not keyed)
             if keyed and not did.changed:
                 self._note_empty(incoming)
 
+    def _with_rivals(self, rows: DataFrame, target: Target) -> DataFrame:
+        """A chunk together with the rows of its keys from other chunks: `dedupe_by` chooses among all of them."""
+        keys = [target.stored(name).name for name in self.work.options.key_columns]
+        wanted = aligned(rows, target.fields, {}).select(*renamed(keys)).distinct()
+        return rows.unionByName(target.rows.join(wanted, same_keys(keys), "left_semi"))
+
     def _note_empty(self, incoming: Incoming) -> None:
         """A chunk without rows is done as well."""
         target = self._target(self.adapter.reader.catalog.load_table(self.run.place.beside))
-        aligned(incoming.rows.limit(0), target.fields, {}).writeTo(target.name).append()
+        aligned(incoming.rows.limit(0), target.fields, {}).writeTo(target.stage()).append()
 
     def _written(self, beside: Table) -> Written:
         """What the chunks have put there together, those of earlier runs included."""

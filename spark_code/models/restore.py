@@ -15,9 +15,8 @@ from spark_code.models.materialize import MaterializationHandler
 from spark_code.models.merge import merge
 from spark_code.models.run import ModelRun
 from spark_code.models.strategies import gathered
-from spark_code.models.target import Target, Written
+from spark_code.models.target import Target, Written, renamed, same_keys
 from spark_code.models.work import Outcome, Work, checked
-from tidemark.checks import CheckResult
 from tidemark.errors import NotRestorable, UsageError
 from tidemark.models.compare import compared
 from tidemark.models.policy import SchemaStep
@@ -50,17 +49,12 @@ def _restored(run: ModelRun, column: str, metadata: ModelMetadata) -> Outcome:
     field = NestedField.model_validate(gone.field)
     schema = _schema_with(run, gone, field, keys)
     run.decided("full", f"restore {gone.name}")
+    run.stage(schema)
+    filled = _filled(run, gone, keys, schema)
+    checks = checked(run, metadata, run.adapter.frame(run.place.beside))
     columns = {each.name: str(each.field_type) for each in schema.fields}
-    snapshot = run.publish_branch(replace(state, columns=columns), schema)
-    filled = _filled(run, gone, keys)
     after = replace(state, columns=columns, dropped=tuple(each for each in state.dropped if each is not gone))
-    checks: tuple[CheckResult, ...] = ()
-    if filled.changed:
-        checks = checked(run, metadata, run.adapter.frame(run.place.table, run.branch))
-        snapshot = run.publish_branch(after)
-    else:
-        run.discard_staged()
-        run.move_state(after)
+    snapshot = run.publish_staged(after, schema)
     reason = f"{gone.name} restored from snapshot {gone.snapshot}"
     return Outcome("published", "full", reason, filled, snapshot, checks=checks)
 
@@ -80,25 +74,26 @@ def _schema_with(run: ModelRun, gone: DroppedColumn, field: NestedField, keys: S
     return table.schema() if named is not None else Schema(*table.schema().fields, field)
 
 
-def _filled(run: ModelRun, gone: DroppedColumn, keys: Sequence[str]) -> Written:
+def _filled(run: ModelRun, gone: DroppedColumn, keys: Sequence[str], schema: Schema) -> Written:
     """Rows that were rewritten since get their old value from the old snapshot, by key."""
     if not keys or not run.adapter.reader.has_snapshot(run.place.table, gone.snapshot):
         return Written()
-    old = run.adapter.lake.table(run.place.table, gone.snapshot)
-    empty = run.adapter.frame(run.place.table).where(own(gone.name).isNull()).select(*map(own, keys))
+    # Read beside the table, which itself knows the column no more: Iceberg holds conditions against the schema of now.
+    old = run.adapter.lake.table(run.place.beside, gone.snapshot)
+    empty = run.adapter.frame(run.place.beside).where(own(gone.name).isNull()).select(*renamed(keys))
     wanted = old.where(own(gone.name).isNotNull()).select(*map(own, keys), own(gone.name))
-    wanted = wanted.join(empty, list(keys), "left_semi")
-    return _merged(run, wanted, keys)
+    wanted = wanted.join(empty, same_keys(keys), "left_semi")
+    return _merged(run, wanted, keys, Target(run.adapter.spark, run.stage(schema), schema.fields, run.stage))
 
 
-def _merged(run: ModelRun, rows: DataFrame, keys: Sequence[str]) -> Written:
-    """Puts the values of the rows into the rows of their keys, on the run's branch; each must fit into its column."""
-    fields, given = run.adapter.existing(run.name).schema().fields, run.adapter.query_fields(rows, run.name)
+def _merged(run: ModelRun, rows: DataFrame, keys: Sequence[str], target: Target) -> Written:
+    """Puts the values of the rows into the rows of their keys, where they are staged; each must fit into its column."""
+    fields, given = target.fields, run.adapter.query_fields(rows, run.name)
     casts = [SchemaStep("cast", change, change.told()) for change in compared(given, fields).type_mismatches]
     refuse_misfits(run.name, rows, casts, {field.name.lower(): field for field in fields})
     incoming = Incoming(run.name, rows, given, MergeOptions(unique_key=tuple(keys)))
     with gathered(incoming, whole=False) as batch:
-        return merge(Target(run.adapter.spark, run.stage(), fields), batch, insert=False)
+        return merge(target, batch, insert=False)
 
 
 def _elsewhere(run: ModelRun, gone: DroppedColumn, why: str) -> str:
@@ -147,8 +142,8 @@ def _backfilled(
     rows = work.rows
     if keys is not None:
         given = [tuple(key[each] for each in options.key_columns) for key in keys]
-        wanted = run.adapter.spark.createDataFrame(given, rows.select(*map(own, options.key_columns)).schema)
-        rows = rows.join(wanted, list(options.key_columns), "left_semi")
+        wanted = run.adapter.spark.createDataFrame(given, rows.select(*renamed(options.key_columns)).schema)
+        rows = rows.join(wanted, same_keys(options.key_columns), "left_semi")
     field = work.incoming_filter
     if between is not None:
         if field is None:
@@ -157,9 +152,10 @@ def _backfilled(
         rows = rows.where(own(field.name).between(*ends))
     rows = rows.select(*map(own, [*options.key_columns, *columns]))
     run.decided("incremental", f"backfill of {', '.join(columns)}")
-    did = _merged(run, rows, options.key_columns)
+    stored = run.adapter.existing(run.name).schema().fields
+    did = _merged(run, rows, options.key_columns, Target(run.adapter.spark, run.place.spark_name, stored, run.stage))
     if not did.changed:
         run.discard_staged()
         return Outcome("unchanged", "unchanged", "nothing to fill", did, run.base)
     checks = work.check(run.adapter.frame(run.place.table, run.branch))
-    return Outcome("published", "incremental", "backfill", did, run.publish_branch(state), checks=checks)
+    return Outcome("published", "incremental", "backfill", did, run.publish_staged(state), checks=checks)

@@ -16,13 +16,10 @@ from tidemark.checks import CheckResult
 from tidemark.control import RunRecord
 from tidemark.errors import UnknownRun
 from tidemark.faults import fault_point
-from tidemark.lake import RUN_ID, branch_of, plain_path
-from tidemark.models.compare import Path
+from tidemark.lake import MAIN, RUN_ID, branch_of, plain_path, snapshot_files
 from tidemark.models.place import SYSTEM, ModelPlace, spark_name
 from tidemark.models.publish import Contents, Publication, contents_of, publish, staged_snapshots
 from tidemark.models.state import ModelState, ModelStateManager, parsed
-
-ADDED = "added columns"
 
 
 class ModelRun(RunFrame):
@@ -36,7 +33,8 @@ class ModelRun(RunFrame):
         self.base: int | None = None
         self.notes: list[str] = []
         self._expected = 0
-        self._staged = False
+        # The table that the run stages in: the model's own, on a branch, or the one beside it.
+        self._staged: str | None = None
         self._wrote = False
 
     @property
@@ -111,7 +109,7 @@ class ModelRun(RunFrame):
     def _undo(self, run: RunRecord) -> None:
         fault_point("models.before_undo")
         self._discard(branch_of(run.run_id))
-        self.adapter.remove_columns(self.name, [tuple(path) for path in run.detail.get(ADDED, [])])
+        self._drop_stale_beside()
         fault_point("models.after_undo")
 
     def end(self) -> None:
@@ -138,32 +136,38 @@ class ModelRun(RunFrame):
     def decided(self, action: str, reason: str) -> None:
         self.adapter.platform.control.runs.update(self.run_id, mode=action, reason=reason, base_snapshot=self.base)
 
-    def intend_columns(self, paths: Sequence[Path]) -> None:
-        """Before columns are added: which ones to take away again if nothing is published."""
-        self._confirm()
-        self.adapter.platform.control.runs.update(self.run_id, detail={ADDED: [list(path) for path in paths]})
-        fault_point("models.after_intent")
+    def stage(self, schema: Schema | None = None) -> str:
+        """Where nobody reads, with all that is published: a branch, or beside the table if columns are to change.
 
-    def stage(self) -> str:
-        """A branch from what is published. Returns the name to write to."""
-        self._confirm()
-        self._staged = self._wrote = True
-        self.adapter.lake.stage(self.place.table, self.run_id)
-        return spark_name(self.place.table, self.branch)
+        Branches of a table share its schema, so a new one would be every reader's at once. Returns the name to write to,
+        the same one when asked again.
+        """
+        if self._staged is None:
+            self._confirm()
+            self._wrote = True
+            self._staged = self.place.table if schema is None else self.place.beside
+            if schema is None:
+                self.adapter.lake.stage(self.place.table, self.run_id)
+            else:
+                self.adapter.copy_beside(self.name, schema)
+        return spark_name(self._staged, None if self._staged == self.place.beside else self.branch)
 
     def counted(self, did: Written) -> Written:
-        """What was written, with the deletes that Spark made of it on the branch."""
-        table = self.adapter.existing(self.name)
-        deleted = 0
-        for snapshot in staged_snapshots(table, self.branch, self.base):
-            said = snapshot.summary.additional_properties if snapshot.summary else {}
-            deleted += int(said.get("added-position-deletes", 0)) + int(said.get("deleted-records", 0))
-            # A file of deletes is written anew together with what it held before.
-            deleted -= int(said.get("removed-position-deletes", 0))
-        return replace(did, deleted=max(deleted - did.updated, 0))
+        """What was written, with the number of rows that are gone for it."""
+        reader = self.adapter.reader
+        aside = self._staged == self.place.beside
+        table = reader.table(self.place.beside if aside else self.place.table)
+        head = table.snapshot_by_name(MAIN if aside else self.branch) if table and self._staged else None
+        if table is None or head is None or self.base is None:
+            return did
+        gone = reader.gone(*(snapshot_files(table, each) for each in (self.base, head.snapshot_id)))
+        return replace(did, deleted=gone - did.updated)
 
-    def publish_branch(self, state: ModelState, schema: Schema | None = None) -> int | None:
-        """What the branch has, together with the schema, becomes what readers see; then the state."""
+    def publish_staged(self, state: ModelState, schema: Schema | None = None) -> int | None:
+        """What was staged, together with the schema, becomes what readers see; then the state."""
+        if self._staged == self.place.beside:
+            assert schema is not None, "staged there for another schema"
+            return self.publish_beside(state, schema)
         table = self.adapter.existing(self.name)
         staged = staged_snapshots(table, self.branch, self.base) if self._staged else []
         contents: object = None
@@ -175,10 +179,12 @@ class ModelRun(RunFrame):
     def publish_beside(self, state: ModelState, schema: Schema) -> int | None:
         """What the table beside has takes the place of all that is published; then the state."""
         beside = self.adapter.reader.table(self.place.beside)
-        assert beside is not None, "a rebuild made it"
+        assert beside is not None, "the run made it"
         head = beside.current_snapshot()
         contents = contents_of(beside, head) if head else Contents([])
-        return self._publish(self.adapter.existing(self.name), contents, state, schema, None)
+        snapshot = self._publish(self.adapter.existing(self.name), contents, state, schema, None)
+        self.adapter.drop(self.place.beside)
+        return snapshot
 
     def publish_nothing(self, state: ModelState, schema: Schema) -> int | None:
         """An empty table of this schema takes the place of all that is published."""
@@ -205,8 +211,6 @@ class ModelRun(RunFrame):
         with self.step("state"):
             self.states.move(self.name, state, expected=self._expected, run_id=self.run_id, reason="run")
         fault_point("models.after_state")
-        # A run may publish again: it goes on from here.
-        self.base, self._expected, self._staged = snapshot, self._expected + 1, False
         return snapshot
 
     def move_state(self, state: ModelState) -> None:
@@ -217,11 +221,14 @@ class ModelRun(RunFrame):
         )
 
     def finish(self, status: str, snapshot: int | None, detail: Mapping[str, Any]) -> None:
-        runs = self.adapter.platform.control.runs
-        runs.finish(self.run_id, status, snapshot=snapshot, detail={**detail, "seconds": self.seconds})
+        """The last word: killed before it, the run is found again as one that published, and is tidied up after."""
+        try:
+            if self._wrote:
+                self.sweep()
+        finally:
+            runs = self.adapter.platform.control.runs
+            runs.finish(self.run_id, status, snapshot=snapshot, detail={**detail, "seconds": self.seconds})
         fault_point("models.after_finish")
-        if self._wrote:
-            self.sweep()
 
     def note_checks(self, results: Sequence[CheckResult]) -> None:
         self._note(results, self.name)
@@ -231,8 +238,11 @@ class ModelRun(RunFrame):
     # --- tidying -----------------------------------------------------------------------------------------------------
 
     def discard_staged(self) -> None:
-        self._discard(self.branch)
-        self._staged = False
+        if self._staged == self.place.beside:
+            self.adapter.drop(self.place.beside)
+        elif self._staged:
+            self._discard(self.branch)
+        self._staged = None
 
     def _discard(self, branch: str) -> None:
         if branch in self.adapter.reader.branches(self.place.table):

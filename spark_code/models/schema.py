@@ -3,17 +3,16 @@
 from collections.abc import Mapping
 
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.types import NestedField
 
 from spark_code.models.adapter import ModelAdapter, numbered
 from spark_code.models.incoming import refuse_inexact
-from spark_code.models.run import ModelRun
 from tidemark.errors import ConfigError
 from tidemark.models.compare import SchemaDiff, compared
 from tidemark.models.place import ModelPlace
-from tidemark.models.policy import Decision, Guard, decided
-from tidemark.models.spec import FullIncrementalRefresh, Incremental, Policy
+from tidemark.models.policy import Decision, Guard, StepKind, decided
+from tidemark.models.spec import DeleteInsertOptions, FullIncrementalRefresh, Incremental, Policy
 
 Fields = tuple[NestedField, ...]
 
@@ -64,6 +63,7 @@ class SchemaChangeHandler:
             options.filter_column if options else None,
             self._partition_columns(table_name),
             renames or {},
+            isinstance(options, DeleteInsertOptions),
         )
         decision = decided(compared(query_schema, table_schema), on_schema_change, guard)
         converted = decision.of("convert")
@@ -78,25 +78,27 @@ class SchemaChangeHandler:
         return tuple(str(table.schema().find_column_name(field.source_id)) for field in table.spec().fields)
 
 
-def add_columns(run: ModelRun, decision: Decision) -> None:
-    """Adds and widens before anything is written; what was added is taken back if nothing is published."""
-    steps = decision.of("add", "widen")
-    if steps:
-        run.intend_columns([step.change.path for step in steps if step.kind == "add"])
-        run.adapter.add_and_widen(run.name, steps)
+# What new rows need before they can be written; the rest takes something away, and waits until they are published.
+ADDING: tuple[StepKind, ...] = ("add", "widen")
+CHANGING: tuple[StepKind, ...] = (*ADDING, "rename", "drop")
 
 
-def schema_afterwards(table: Table, decision: Decision) -> Schema | None:
-    """The table's schema once names have changed and columns are gone; None if it stays as it is."""
-    if not decision.of("rename", "drop"):
+def schema_with(table: Table, decision: Decision, kinds: tuple[StepKind, ...]) -> Schema | None:
+    """The table's schema once the steps of these kinds are done; None if there are none. Nothing is changed here."""
+    if not decision.of(*kinds):
         return None
-    with table.transaction() as transaction:
-        update = transaction.update_schema(allow_incompatible_changes=True)
-        for step in decision.of("rename"):
-            update.rename_column(step.change.path, str(step.to_name))
-        for step in decision.of("drop"):
-            update.delete_column(step.change.path)
-        return update._apply()
+    update = Transaction(table).update_schema(allow_incompatible_changes=True)
+    for step in decision.of(*kinds):
+        path, of = step.change.path, step.change.query_type
+        if step.kind == "add":
+            update.add_column(path, of)  # type: ignore[arg-type]
+        elif step.kind == "widen":
+            update.update_column(path, of)
+        elif step.kind == "rename":
+            update.rename_column(path, str(step.to_name))
+        else:
+            update.delete_column(path)
+    return update._apply()
 
 
 def converted_fields(table: Table, decision: Decision, query: Fields) -> tuple[Fields, Schema]:

@@ -12,9 +12,11 @@ from pyspark.sql import functions as f
 
 from spark_code.models.align import aligned, exact_json, has_source, own
 from spark_code.models.incoming import Incoming, bound, key_facts, one_a_key
+from spark_code.models.kept import carried
 from spark_code.models.merge import delete_keys, key_span, merge
 from spark_code.models.target import Batch, Target, Written, renamed, same_keys, write
 from spark_code.models.types import spark_type
+from spark_code.models.window import remade
 from tidemark.faults import fault_point
 from tidemark.models.place import quoted
 from tidemark.models.spec import AppendOptions, DeleteInsertOptions, MergeOptions
@@ -45,6 +47,8 @@ def written(target: Target, batch: Batch, *, whole: bool, replacing: bool = Fals
     if whole:
         return load(target, batch, replacing=replacing)
     options = batch.incoming.options
+    if batch.incoming.end is not None:
+        return remade(target, batch)
     if isinstance(options, MergeOptions):
         return merge(target, batch)
     return delete_insert(target, batch) if isinstance(options, DeleteInsertOptions) else append(target, batch)
@@ -56,6 +60,8 @@ def written(target: Target, batch: Batch, *, whole: bool, replacing: bool = Fals
 def load(target: Target, batch: Batch, *, replacing: bool) -> Written:
     """Everything that the query has; with `replacing`, in place of all that is there, in the same snapshot."""
     rows = aligned(batch.rows, target.fields, target.stored_as)
+    if replacing:
+        rows = carried(target, batch.incoming, rows)
     if isinstance(batch.incoming.options, MergeOptions):
         # Files in the order of the key: a later merge of few keys reads few of them.
         rows = rows.sortWithinPartitions(*map(own, target.keys(batch.incoming)))
@@ -115,7 +121,7 @@ def delete_insert(target: Target, batch: Batch) -> Written:
             return Written()
         delete_keys(target, batch.incoming, rows, batch.facts)
     else:
-        target.spark.sql(f"DELETE FROM {target.name} WHERE {condition(target, batch.incoming)}")
+        target.spark.sql(f"DELETE FROM {target.stage()} WHERE {condition(target, batch.incoming)}")
     fault_point("models.between_delete_and_insert")
     return write(target, batch.incoming, rows)
 

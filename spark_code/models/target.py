@@ -10,7 +10,7 @@ from pyiceberg.types import NestedField
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
-from spark_code.models.align import own
+from spark_code.models.align import aligned, own
 from spark_code.models.incoming import Incoming, KeyFacts
 from tidemark.faults import fault_point
 from tidemark.models.values import Value
@@ -27,11 +27,15 @@ def is_large(table: Table) -> bool:
 
 @dataclass(frozen=True)
 class Target:
-    """Where rows go: a name that Spark can write to, and the columns as they are stored there."""
+    """Where rows go, and the columns as they are stored there."""
 
     spark: SparkSession
-    name: str
+    # The table that has the rows before anything is written.
+    stored_in: str
+    # The columns that it is to be written with.
     fields: tuple[NestedField, ...]
+    # Makes the place to write to, when it is first needed, and says its name: a run that has nothing to write makes none.
+    stage: Callable[[], str]
     # Column of the table → column of the query, where the two differ.
     stored_as: Mapping[str, str] = field(default_factory=dict)
     # Whether the table is too large to be shuffled for a few rows.
@@ -41,7 +45,8 @@ class Target:
 
     @property
     def rows(self) -> DataFrame:
-        return self.spark.table(self.name)
+        """What was there before, in the columns that are to be."""
+        return aligned(self.spark.table(self.stored_in), self.fields, {})
 
     def stored(self, query_name: str) -> NestedField:
         """The table's column that holds a column of the query."""
@@ -88,7 +93,7 @@ def write(target: Target, incoming: Incoming, rows: DataFrame, *, replacing: boo
     greatest = f.max(own(stored.name) if stored else f.lit(None)).cast("string").alias("greatest")
     seen = Observation()
     counted = rows.observe(seen, f.count(f.lit(1)).alias("rows"), greatest)
-    writer = counted.writeTo(target.name)
+    writer = counted.writeTo(target.stage())
     fault_point("models.before_write")
     if replacing:
         writer.overwrite(f.lit(True))

@@ -1,6 +1,6 @@
 """What one run of a model works with, and what came of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.types import NestedField
@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from spark_code.models.adapter import ModelAdapter, first_words
 from spark_code.models.checks import blocking_failures, run_checks
-from spark_code.models.incoming import Incoming, checked_columns, since, start_of
+from spark_code.models.incoming import Incoming, checked_columns, checked_partitions, inside, since, start_of
 from spark_code.models.run import ModelRun
 from spark_code.models.strategies import written
 from spark_code.models.target import Batch, Target, Written
@@ -21,6 +21,7 @@ from tidemark.models.results import Action, ModelResult, Status
 from tidemark.models.spec import AppendOptions, Filtered, ModelMetadata
 from tidemark.models.state import DroppedColumn, ModelState
 from tidemark.models.values import Value, in_type
+from tidemark.models.windows import TimeWindow
 
 Fields = tuple[NestedField, ...]
 
@@ -67,16 +68,22 @@ class Work:
     state: ModelState | None
     rows: DataFrame
     fields: Fields
+    # What alone is to be made anew, if not everything.
+    window: TimeWindow | None = None
 
     @classmethod
-    def begun(cls, run: ModelRun, metadata: ModelMetadata, sql: str, state: ModelState | None) -> "Work":
+    def begun(
+        cls, run: ModelRun, metadata: ModelMetadata, sql: str, state: ModelState | None, window: TimeWindow | None = None
+    ) -> "Work":
         """Reads the query and finds the columns that the model's options name."""
         rows = run.adapter.query(sql, run.name, cls._variables(metadata))
         fields = run.adapter.query_fields(rows, run.name)
-        work = cls(run, metadata, sql, state, rows, fields)
+        work = cls(run, metadata, sql, state, rows, fields, window)
         refresh = metadata.full_incremental_refresh
         chunked = [each.column for each in refresh.parameters] if refresh and work.chunked else []
         checked_columns(run.name, fields, work.options, chunked)
+        if metadata.partitions and work.incoming_filter:
+            checked_partitions(run.name, work.incoming_filter, metadata.partitions)
         return work
 
     @staticmethod
@@ -102,15 +109,21 @@ class Work:
         incremental = self.metadata.incremental
         return incremental is not None and incremental.on_schema_change == "full_incremental_refresh"
 
+    def windowed(self, window: TimeWindow) -> Incoming:
+        """The rows of a window."""
+        rows = self._rows_since(window.start, look_back=False)
+        return inside(Incoming(self.name, rows, self.fields, self.options), window)
+
     def incoming(self, last: Value | None = None) -> Incoming:
         """The rows beyond the last value; without one, all from where the model begins."""
         rows = self.rows if last is None else self._rows_since(last)
         return since(Incoming(self.name, rows, self.fields, self.options), last)
 
-    def _rows_since(self, last: Value) -> DataFrame:
+    def _rows_since(self, last: Value, *, look_back: bool = True) -> DataFrame:
         """The query of a run that begins at the last value: so do variables of chunks along the filter column."""
         refresh, field = self.metadata.full_incremental_refresh, self.incoming_filter
-        start = start_of(self.name, self.options, last, field.field_type if field else None)
+        options = self.options if look_back else self.options.model_copy(update={"lookback": None})
+        start = start_of(self.name, options, last, field.field_type if field else None)
         if refresh is None or field is None or start is None or self.options.by_condition:
             return self.rows
         along = [each.name for each in refresh.parameters if each.column.lower() == field.name.lower()]
@@ -128,8 +141,13 @@ class Work:
         """The model's checks on rows that nobody reads yet; a blocking one that fails ends the run."""
         return checked(self.run, self.metadata, staged)
 
-    def state_after(self, greatest: Value | None, columns: Fields, kept: Decision | None = None) -> ModelState:
-        """The state to be. `kept` is what was decided for a table whose rows stay; without it all rows are new."""
+    def state_after(
+        self, greatest: Value | None, columns: Fields, kept: Decision | None = None, emptied: Iterable[str] = ()
+    ) -> ModelState:
+        """The state to be. `kept` is what was decided for a table whose rows stay; without it all rows are new.
+
+        Columns that were emptied are recorded as dropped ones are, so that the snapshot that has their values stays.
+        """
         incremental = self.metadata.incremental
         names = [each.name for each in columns]
         identity = names if kept is None else [kept.renames.get(name, name) for name in self.identity]
@@ -140,7 +158,8 @@ class Work:
             strategy=incremental.strategy if incremental else None,
             columns={each.name: str(each.field_type) for each in columns},
             identity=tuple(name for name in identity if name in names),
-            dropped=(self.state.dropped if self.state else ()) + (self._dropped(kept) if kept else ()),
+            dropped=(self.state.dropped if self.state else ()) + (self._dropped(kept, emptied) if kept else ()),
+            standing=kept.standing if kept else None,
         )
 
     @property
@@ -151,24 +170,38 @@ class Work:
         return tuple(name for name in stored if name in known) if known else tuple(stored)
 
     def furthest(self, greatest: Value | None) -> Value | None:
-        """Where the state is after rows were added: never before where it was."""
+        """Where the state is after rows were added: never before where it was.
+
+        A window that begins behind the last value leaves a gap, which nobody has read: the last value stays before it.
+        """
         before = self.state.last_processed_value if self.state else None
         field = self.incoming_filter
-        if before is None or field is None:
+        if field is None:
             return greatest
-        known = in_type(before, field.field_type)
-        return known if greatest is None else max(known, greatest)
+        known = None if before is None else in_type(before, field.field_type)
+        if self.window is not None:
+            reached = known if known is not None else self._beginning(field)
+            if reached is None or in_type(self.window.start, field.field_type) > reached:  # type: ignore[operator]
+                return known
+        if known is None or greatest is None:
+            return greatest if known is None else known
+        return max(known, greatest)
+
+    def _beginning(self, field: NestedField) -> Value | None:
+        """Where the model says that time begins."""
+        given = self.options.start_value
+        return None if given is None else in_type(given, field.field_type)
 
     @property
     def incoming_filter(self) -> NestedField | None:
         return Incoming(self.name, self.rows, self.fields, self.options).filter_field
 
-    def _dropped(self, decision: Decision) -> tuple[DroppedColumn, ...]:
+    def _dropped(self, decision: Decision, emptied: Iterable[str]) -> tuple[DroppedColumn, ...]:
         """What is about to go, with the snapshot that still has it."""
         schema, base = self.adapter.existing(self.name).schema(), self.run.base
         return tuple(
-            DroppedColumn(step.name, schema.find_field(step.name).model_dump(mode="json"), base, self.run.run_id)
-            for step in decision.of("drop")
+            DroppedColumn(name, schema.find_field(name).model_dump(mode="json"), base, self.run.run_id)
+            for name in (*(step.name for step in decision.of("drop")), *emptied)
             if base is not None
         )
 

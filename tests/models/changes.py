@@ -40,6 +40,8 @@ class Stored:
     new: Mapping[str, Convert] = field(default_factory=dict)
     # Words of a warning that the run must give; without them it gives none.
     warns: str = ""
+    # Words of one more that delete_insert gives.
+    replaced: str = ""
 
 
 Cell = Refused | Stored
@@ -152,6 +154,23 @@ def one_type(
 
 
 FAIL_TYPE = Refused(r"type of n \(.* → .*\)")
+# A rename of which the policy knows nothing.
+RENAME_LEFT: dict[str, Cell] = {
+    "fail": Refused("v → w looks like a rename"),
+    "ignore": Stored(
+        {"v": "string"}, "old stays, new is not stored, with a warning", warns="w of the query is not", replaced="v stays"
+    ),
+    "append_new_columns": Stored(
+        {"v": "string", "w": "string"}, "both columns", warns="v → w looks like a rename", replaced="v stays"
+    ),
+}
+
+
+def widened(old: str, new: str, ignored: Cell | None = None) -> dict[str, Cell]:
+    """A wider type that the format takes in place; the values fit into the old one, unless `ignore` is told otherwise."""
+    in_place = Stored({"n": new}, "widened in place")
+    kept = ignored or Stored({"n": old}, "cast to the table's type")
+    return {"fail": FAIL_TYPE, "ignore": kept, "append_new_columns": in_place, "sync_all_columns": in_place}
 
 
 CHANGES = (
@@ -181,9 +200,13 @@ CHANGES = (
         source=rows_of({n: f"'{NEW_NAME[n]}' AS v, 0 AS w" for n in (1, 2, 3)}),
         cells={
             "fail": Refused(r"missing w \(int\)"),
-            "ignore": Stored({"v": "string", "w": "int"}, "stays; new rows NULL, merge keeps the value of matched rows"),
-            "append_new_columns": Stored(
-                {"v": "string", "w": "int"}, "stays; new rows NULL, merge keeps the value of matched rows"
+            **dict.fromkeys(
+                ("ignore", "append_new_columns"),
+                Stored(
+                    {"v": "string", "w": "int"},
+                    "stays; new rows NULL, merge keeps the value of matched rows, delete_insert warns that it does not",
+                    replaced="w stays, but rows that delete_insert",
+                ),
             ),
             "sync_all_columns": Stored({"v": "string"}, "dropped last of all, restorable", warns="w .* is dropped"),
         },
@@ -191,43 +214,23 @@ CHANGES = (
     one_type(
         "wider_int", "wider type, values fit: int → bigint", ("int", "int"), ("bigint", "long"), (1, 2), (1, 22, 33),
         ("1", "22", "33"),
-        {
-            "fail": FAIL_TYPE,
-            "ignore": Stored({"n": "int"}, "cast to the table's type"),
-            "append_new_columns": Stored({"n": "long"}, "widened in place"),
-            "sync_all_columns": Stored({"n": "long"}, "widened in place"),
-        },
+        widened("int", "long"),
     ),
     one_type(
         "wider_beyond", "wider type, a value does not fit: int → bigint", ("int", "int"), ("bigint", "long"), (1, 2),
         (1, 5_000_000_000, 33), ("1", "5000000000", "33"),
-        {
-            "fail": FAIL_TYPE,
-            "ignore": Refused("n do not fit into int, such as 5000000000"),
-            "append_new_columns": Stored({"n": "long"}, "widened in place"),
-            "sync_all_columns": Stored({"n": "long"}, "widened in place"),
-        },
+        widened("int", "long", Refused("n do not fit into int, such as 5000000000")),
     ),
     one_type(
         "wider_float", "wider type: float → double", ("float", "float"), ("double", "double"), (0.5, 1.5), (0.5, 2.5, 3.5),
         ("0.5", "2.5", "3.5"),
-        {
-            "fail": FAIL_TYPE,
-            "ignore": Stored({"n": "float"}, "cast to the table's type"),
-            "append_new_columns": Stored({"n": "double"}, "widened in place"),
-            "sync_all_columns": Stored({"n": "double"}, "widened in place"),
-        },
+        widened("float", "double"),
     ),
     one_type(
         "wider_decimal", "wider type: decimal precision up, same scale", ("decimal(5,2)", "decimal(5, 2)"),
         ("decimal(9,2)", "decimal(9, 2)"), (Decimal("1.10"), Decimal("2.20")),
         (Decimal("1.10"), Decimal("22.20"), Decimal("33.30")), ("1.1", "22.2", "33.3"),
-        {
-            "fail": FAIL_TYPE,
-            "ignore": Stored({"n": "decimal(5, 2)"}, "cast to the table's type"),
-            "append_new_columns": Stored({"n": "decimal(9, 2)"}, "widened in place"),
-            "sync_all_columns": Stored({"n": "decimal(9, 2)"}, "widened in place"),
-        },
+        widened("decimal(5, 2)", "decimal(9, 2)"),
     ),
     one_type(
         "wider_date", "wider type that the format cannot take in place: date → timestamp", ("date", "date"),
@@ -290,9 +293,7 @@ CHANGES = (
         fresh={n: {"w": NEW_NAME[n]} for n in (1, 2, 3)},
         source=rows_of({n: f"'{NEW_NAME[n]}' AS v" for n in (1, 2, 3)}),
         cells={
-            "fail": Refused("v → w looks like a rename"),
-            "ignore": Stored({"v": "string"}, "old stays, new is not stored, with a warning", warns="w of the query is not"),
-            "append_new_columns": Stored({"v": "string", "w": "string"}, "both columns", warns="v → w looks like a rename"),
+            **RENAME_LEFT,
             "sync_all_columns": Stored({"w": "string"}, "add and drop, with a warning", warns="v → w looks like a rename"),
         },
     ),
@@ -302,9 +303,7 @@ CHANGES = (
         fresh={n: {"w": NEW_NAME[n]} for n in (1, 2, 3)},
         source=rows_of({n: f"'{NEW_NAME[n]}' AS v" for n in (1, 2, 3)}),
         cells={
-            "fail": Refused("v → w looks like a rename"),
-            "ignore": Stored({"v": "string"}, "old stays, new is not stored, with a warning", warns="w of the query is not"),
-            "append_new_columns": Stored({"v": "string", "w": "string"}, "both columns", warns="v → w looks like a rename"),
+            **RENAME_LEFT,
             "sync_all_columns": Stored({"w": "string"}, "renamed by metadata, values kept", called={"w": "v"}),
         },
     ),
@@ -388,7 +387,7 @@ CHANGES = (
                 ("ignore", "append_new_columns"),
                 Stored(
                     {"s": "struct<a: int, b: int>"}, "leaf stays, written rows NULL in it",
-                    new={"s": lambda s: s | {"b": None}},
+                    new={"s": lambda s: s | {"b": None}}, replaced=r"s\.b stays, but rows that delete_insert",
                 ),
             ),
             "sync_all_columns": Stored(

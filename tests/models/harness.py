@@ -17,6 +17,7 @@ from tidemark.control import RunRecord
 from tidemark.models.place import ModelPlace
 from tidemark.models.results import ModelResult
 from tidemark.models.state import ModelState, ModelStateManager
+from tidemark.models.windows import TimeWindow
 
 Row = dict[str, Any]
 
@@ -72,10 +73,19 @@ class ModelLab:
         names = ", ".join(column for column, _ in typed)
         self.spark.sql(f"SELECT {listed} FROM VALUES {values} AS t({names})").createOrReplaceTempView(name)
 
-    def run(self, name: str, sql: str, *, full: bool = False, run_id: str | None = None, **metadata: Any) -> ModelResult:
+    def run(
+        self,
+        name: str,
+        sql: str,
+        *,
+        full: bool = False,
+        window: TimeWindow | None = None,
+        run_id: str | None = None,
+        **metadata: Any,
+    ) -> ModelResult:
         """Runs a model: incremental if its metadata say how, a table otherwise."""
         kind = metadata.pop("materialization", "incremental" if "incremental" in metadata else "table")
-        return self.handler.materialize(name, sql, kind, metadata, full=full, run_id=run_id)
+        return self.handler.materialize(name, sql, kind, metadata, full=full, window=window, run_id=run_id)
 
     def reopen(self) -> None:
         """A new platform, as a new process would open it."""

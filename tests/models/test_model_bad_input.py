@@ -171,7 +171,7 @@ def test_of_two_runs_of_one_model_one_is_told(lab: ModelLab) -> None:
         state = lab.state("shop.t")
         assert state is not None
         with pytest.raises(LostRace, match="another run published first"):
-            first.publish_branch(state)
+            first.publish_staged(state)
     finally:
         first.end()
     assert [row["id"] for row in lab.rows("shop.t", "id")] == [1, 5]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from spark_code.models.maintenance import maintain
-from spark_code.models.restore import backfill, restore
+from spark_code.models.restore import backfill
 from tests.models.harness import ModelLab, incremental
 from tidemark.errors import ChecksFailed, ConfigError, ValueMisfit
 from tidemark.faults import InjectedFault
@@ -289,21 +289,6 @@ def test_what_is_filled_by_hand_must_fit_into_its_column(lab: ModelLab) -> None:
     with pytest.raises(ValueMisfit, match='x do not fit into int, such as "a"'):
         backfill(lab.handler, "shop.t", "SELECT id, at, v AS x FROM source", metadata, ["x"])
     assert lab.told("shop.t") == before
-
-
-def test_what_is_restored_is_checked_before_it_is_published(lab: ModelLab) -> None:
-    model = {"incremental": incremental("merge", "sync_all_columns", unique_key="id", filter_column="at")}
-    lab.source(COLUMNS, (1, 1, "a", 10), (2, 1, "b", 20))
-    lab.run("shop.t", "SELECT id, at, v FROM source", **model)
-    for at in (2, 3):  # the row is rewritten with its value first, and without it once the column is gone
-        lab.source(COLUMNS, (1, at, "a", 10))
-        lab.run("shop.t", "SELECT id, at FROM source", **model)
-    strict = {"checks": [{"accepted_values": {"column": "v", "values": ["b"]}}]}
-    metadata = ModelMetadata.parse({"materialization": "incremental", **model, **strict})
-    with pytest.raises(ChecksFailed, match="v: 1 values that are not accepted"):
-        restore(lab.handler, "shop.t", "v", metadata)
-    assert pairs(lab, "id", "v") == [(1, None), (2, "b")]
-    assert lab.platform.lake.reader.branches("shop.t") == {}
 
 
 def test_a_look_back_along_text_is_an_error_that_names_the_column(lab: ModelLab) -> None:

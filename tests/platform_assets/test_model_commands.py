@@ -28,6 +28,13 @@ checks:
   - not_null: sku
 --- */
 """
+BY_DAY = """\
+/* ---
+materialization: incremental
+incremental: {strategy: delete_insert, delete_insert: {filter_column: at}}
+partitions: {by: day, start: 2024-03-01}
+--- */
+"""
 
 
 class Shell(Folder):
@@ -146,6 +153,23 @@ def test_lineage_knows_what_the_lake_has(shell: Shell) -> None:
     ]
 
 
+@pytest.mark.service
+def test_windows_of_a_model_are_made_anew_by_their_keys(shell: Shell) -> None:
+    """Deliveries 1 and 2 have come, and a third that a check of silver.lines refuses."""
+    shell.write("silver/days.sql", f"{BY_DAY}SELECT make_date(2024, 3, record.delivery) AS at, record.sku FROM {LINES}")
+    shell.write("gold/late.sql", f"{BY_DAY}SELECT make_date(2024, 3, delivery) AS at FROM silver.lines")
+    one = shell.json("model", "run", "silver.days", "--partition", "2024-03-02")
+    assert (one["status"], one["rows"]) == ("published", {"inserted": 1})
+    two = shell.json("model", "run", "silver.days", "--partition", "2024-03-01..2024-03-02")
+    assert (two["action"], two["rows"]) == ("incremental", {"inserted": 3, "deleted": 1})
+    assert two["reason"] == "the window 2024-03-01 … 2024-03-03 is made anew"
+    every = shell.json("model", "run", "silver.days")
+    assert (every["action"], every["rows"]) == ("incremental", {"inserted": 4, "deleted": 3})
+    told = shell("model", "run", "silver.lines", "gold.late", code=1)
+    assert "ChecksFailed: silver.lines" in told
+    assert "gold.late: skipped, since a model that it reads failed." in told, "though it is another run in Dagster"
+
+
 def test_a_model_that_is_being_run_is_told_as_such_and_not_as_skipped(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     shell.write("silver/one.sql", "SELECT 1 AS one")
@@ -165,6 +189,14 @@ def test_what_is_wrong_ends_with_exit_code_2_and_the_nearest_name(tmp_path: Path
     assert "has no column 'on'. Did you mean 'one'?" in shell("model", "lineage", "silver.lines", "on", code=2)
     assert shell.json("model", "state") == [{"model": "silver.lines", "state": None}]
     assert shell.json("model", "history", "silver.lines") == []
+    shell.write("silver/days.sql", f"{BY_DAY}SELECT current_date() AS at")
+    for asked, words in {
+        ("silver.lines", "2024-03-02"): "silver.lines: no partitions",
+        ("silver.days", "soon"): "'soon' is no partition by day",
+        ("silver.*", "2024-03-02", "--full"): "not of a run that makes everything anew",
+    }.items():
+        model, key, *more = asked
+        assert words in shell("model", "run", model, "--partition", key, *more, code=2)
     shell.write("silver/lines.sql", "SELECT one FROM silver.nothing")
     assert "models/silver/lines.sql:1: there is no table silver.nothing" in shell("model", "list", code=2)
     shell.configure()

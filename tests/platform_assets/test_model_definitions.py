@@ -1,9 +1,19 @@
 """Models in Dagster: what the definitions say, without running any."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from dagster import AssetKey, Definitions, RunRequest, SpecificPartitionsPartitionMapping
+from dagster import (
+    AssetKey,
+    Definitions,
+    RunRequest,
+    SkipReason,
+    SpecificPartitionsPartitionMapping,
+    TimeWindowPartitionsDefinition,
+    build_schedule_context,
+)
+from dagster._core.definitions.partitions.context import partition_loading_context
 
 from platform_assets.connectors.definitions import ingest_definitions
 from platform_assets.models.definitions import model_definitions
@@ -15,6 +25,8 @@ from tidemark.config import load_config
 from tidemark.errors import ConfigError
 
 pytestmark = pytest.mark.fast
+
+NOW = datetime(2026, 3, 3, 12, tzinfo=UTC)
 
 HEADER = """\
 /* ---
@@ -94,9 +106,90 @@ def test_one_job_runs_all_models_and_a_schedule_one_of_them(written: Folder) -> 
     assert {key.to_user_string() for key in job.asset_layer.executable_asset_keys} == {"silver/carts", "gold/totals"}
     (scheduled,) = [each for each in made.schedules or [] if each.name.startswith("model_")]
     assert (scheduled.name, scheduled.cron_schedule) == ("model_silver__carts", "*/15 * * * *")  # type: ignore[union-attr]
-    asked = scheduled()  # type: ignore[operator, misc]
+    asked = scheduled(build_schedule_context())  # type: ignore[operator, misc]
     assert isinstance(asked, RunRequest)
     assert [key.to_user_string() for key in asked.asset_selection or []] == ["silver/carts"]
+
+
+def daily(by: str = "day", start: str = "2026-03-01", schedule: str = "") -> str:
+    """The header of a model whose windows can be made anew."""
+    return f"""\
+/* ---
+materialization: incremental
+incremental: {{strategy: delete_insert, delete_insert: {{filter_column: at}}}}
+partitions: {{by: {by}, start: {start}}}
+{schedule and f'schedule: "{schedule}"'}
+--- */
+"""
+
+
+@pytest.fixture
+def windowed(written: Folder) -> Folder:
+    """By day, by day from those, by month from those, all of those, and carts of two tenants without windows."""
+    carts = f"{CARTS} UNION ALL SELECT now(), 1 FROM {CARTS.replace('default', 't3')}"
+    written.write("silver/days.sql", daily(schedule="0 3 * * *") + f"SELECT now() AS at, record.cart_id FROM {carts}")
+    written.write("gold/days.sql", daily(start="2026-02-01") + "SELECT at, count(*) AS n FROM silver.days GROUP BY at")
+    written.write("gold/months.sql", daily("month", "2026-01-01") + "SELECT at, n FROM gold.days")
+    written.write("gold/all.sql", "SELECT sum(n) AS n FROM gold.days")
+    return written
+
+
+def needed(folder: Folder, child: str, key: str | None, parent: str) -> set[str]:
+    """The partitions of one asset that a partition of another is made from."""
+    graph = definitions(folder).resolve_asset_graph()
+    below, above = (graph.get(AssetKey(each.split("/"))) for each in (child, parent))
+    mapping = graph.get_partition_mapping(below.key, parent_asset_key=above.key)
+    assert above.partitions_def is not None
+    subset = below.partitions_def.subset_with_partition_keys([key]) if below.partitions_def and key else None
+    with partition_loading_context(effective_dt=NOW):
+        found = mapping.get_upstream_mapped_partitions_result_for_partitions(
+            subset, below.partitions_def, above.partitions_def
+        )
+        return set(found.partitions_subset.get_partition_keys())
+
+
+def test_windows_are_partitions_of_time_up_to_the_one_under_way(windowed: Folder) -> None:
+    graph = definitions(windowed).resolve_asset_graph()
+    days = graph.get(AssetKey(["silver", "days"]))
+    assert isinstance(days.partitions_def, TimeWindowPartitionsDefinition)
+    with partition_loading_context(effective_dt=NOW):
+        assert list(days.partitions_def.get_partition_keys()) == ["2026-03-01", "2026-03-02", "2026-03-03"]
+    assert str(days.metadata["partitions"]) == "by day of at"
+    assert graph.get(AssetKey(["silver", "carts"])).partitions_def is None
+
+
+def test_windows_depend_on_those_they_overlap_and_all_else_on_everything(windowed: Folder) -> None:
+    assert needed(windowed, "gold/days", "2026-03-02", "silver/days") == {"2026-03-02"}
+    assert needed(windowed, "gold/days", "2026-02-02", "silver/days") == set(), "silver begins later"
+    february = needed(windowed, "gold/months", "2026-02-01", "gold/days")
+    assert len(february) == 28
+    assert needed(windowed, "silver/days", "2026-03-02", "shop/shop_carts/bronze") == {"default", "t3"}
+    assert len(needed(windowed, "gold/all", None, "gold/days")) == 31
+
+
+def test_models_of_the_same_windows_share_a_job(windowed: Folder) -> None:
+    jobs = {each.name: each for each in definitions(windowed).jobs or []}
+    found = {
+        name: {key.to_user_string() for key in definitions(windowed).resolve_job_def(name).asset_layer.executable_asset_keys}
+        for name in jobs
+        if name.startswith("models")
+    }
+    assert found == {
+        "models": {"silver/carts", "gold/totals", "gold/all"},
+        "models_by_day_from_2026_03_01": {"silver/days"},
+        "models_by_day_from_2026_02_01": {"gold/days"},
+        "models_by_month_from_2026_01_01": {"gold/months"},
+    }
+
+
+def test_a_run_by_the_clock_is_of_the_window_of_now_and_brings_all_that_is_new(windowed: Folder) -> None:
+    (scheduled,) = [each for each in definitions(windowed).schedules or [] if each.name == "model_silver__days"]
+    asked = scheduled(build_schedule_context(scheduled_execution_time=NOW))  # type: ignore[operator, misc]
+    assert isinstance(asked, RunRequest)
+    assert asked.partition_key == "2026-03-03"
+    assert asked.run_config == {"ops": {"silver__days": {"config": {"full": False, "since_mark": True}}}}
+    early = scheduled(build_schedule_context(scheduled_execution_time=NOW.replace(year=2025)))  # type: ignore[operator, misc]
+    assert isinstance(early, SkipReason)
 
 
 def test_without_a_folder_there_is_no_job(written: Folder) -> None:

@@ -12,14 +12,15 @@ NOT_MEANING = {"lookback", "start_value"}
 
 def sql_hash(sql: str) -> str:
     """Equal for queries that differ in comments, white space and letter case only."""
-    return _digest(normalized(sql))
+    return digest(normalized(sql))
 
 
 def config_hash(incremental: Incremental) -> str:
     """Equal for options under which the rows of the table mean the same."""
     options = incremental.options.model_dump(mode="json", exclude_none=True, exclude=NOT_MEANING)
-    return _digest(json.dumps({"strategy": incremental.strategy, **options}, sort_keys=True))
+    return digest(json.dumps({"strategy": incremental.strategy, **options}, sort_keys=True))
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """A short text to know a long one by."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -8,6 +8,7 @@ from pyiceberg.types import ListType, MapType, StructType
 
 from tidemark.errors import SchemaChangeRefused
 from tidemark.models.compare import Change, SchemaDiff, same, widens
+from tidemark.models.hashes import digest
 from tidemark.models.spec import REBUILDING, Policy
 
 StepKind = Literal["add", "widen", "cast", "keep", "skip", "convert", "rename", "drop", "rebuild"]
@@ -52,6 +53,12 @@ class Decision:
         return bool(self.of("add", "widen", "convert", "rename", "drop"))
 
     @property
+    def standing(self) -> str | None:
+        """A digest of the differences that the table is left with; None if there are none."""
+        told = [f"{step.kind} {step.change.told()}" for step in self.of("skip", "keep", "cast")]
+        return digest("; ".join(told)) if told else None
+
+    @property
     def renames(self) -> dict[str, str]:
         """The table's old name of a column → the name it is to have."""
         return {step.name: step.to_name for step in self.of("rename") if step.to_name}
@@ -66,6 +73,8 @@ class Guard:
     filter_column: str | None = None
     partition_columns: tuple[str, ...] = ()
     renames: Mapping[str, str] = field(default_factory=dict)
+    # Whether new rows are put in the place of others, and take nothing over from them.
+    replaces_rows: bool = False
 
     def refusal(self, column: str) -> str | None:
         """Why the column must not go, if it must not."""
@@ -92,6 +101,9 @@ def decided(diff: SchemaDiff, policy: Policy, guard: Guard) -> Decision:
         steps.append(step)
         if step.kind in ("skip", "drop"):
             warnings.append(f"{guard.model}: {step.words}")
+        if step.kind == "keep" and guard.replaces_rows:
+            lose = "stays, but rows that delete_insert puts in place of others lose their value"
+            warnings.append(f"{guard.model}: {step.name} {lose}")
     warnings += [f"{guard.model}: {_looks(old, new)}" for old, new in diff.looks_renamed if not renames]
     return Decision(tuple(sorted(steps, key=lambda step: ORDER.index(step.kind))), tuple(warnings))
 

@@ -14,6 +14,7 @@ from tidemark.config.values import Switch, Text, TextList
 from tidemark.connectors.stream import ManifestSection
 from tidemark.models.checks import ModelCheck
 from tidemark.models.steps import Step
+from tidemark.models.windows import BEGINNINGS, Span, beginning, key_at, moment_of, window_at
 
 Materialization = Literal["table", "view", "incremental"]
 Strategy = Literal["append", "merge", "delete_insert"]
@@ -209,6 +210,35 @@ class FullIncrementalRefresh(Section):
         return self
 
 
+class Partitions(Section):
+    """Windows of the filter column, each of which can be made anew."""
+
+    by: Span
+    """How long a window is."""
+    start: Annotated[datetime, BeforeValidator(moment_of)]
+    """Where the first one begins, in UTC."""
+
+    @model_validator(mode="after")
+    def _start_is_where_a_window_begins(self) -> Self:
+        if beginning(self.by, self.start) != self.start:
+            raise ValueError(f"start must be {BEGINNINGS[self.by]} in UTC, since partitions are by {self.by}.")
+        return self
+
+    def key_at(self, moment: datetime) -> str | None:
+        """The key of the window that a moment is in; None before the first."""
+        return key_at(self.by, moment) if moment >= self.start else None
+
+    def range_of(self, text: str) -> tuple[str, str]:
+        """The first and the last key of `2026-03-01` or `2026-03-01..2026-03-05`; a ValueError tells what is wrong."""
+        first, _, last = (part.strip() for part in text.partition(".."))
+        windows = [window_at(self.by, each) for each in (first, last or first)]
+        if windows[0].start < self.start:
+            raise ValueError(f"the first partition is {key_at(self.by, self.start)}.")
+        if windows[1].start < windows[0].start:
+            raise ValueError(f"{first} is behind {last}. The earlier one comes first.")
+        return first, last or first
+
+
 class ModelMetadata(Section):
     """All that is said of a model beside its query."""
 
@@ -218,6 +248,8 @@ class ModelMetadata(Section):
     """How an incremental model is brought up to date."""
     full_incremental_refresh: FullIncrementalRefresh | None = None
     """How a rebuild is split into chunks."""
+    partitions: Partitions | None = None
+    """Windows of the filter column that can be made anew one by one."""
     renames: dict[str, str] = Field(default_factory=dict)
     """Columns that have another name now, the old one first: values are kept."""
     checks: Annotated[tuple[ModelCheck, ...], Field(strict=False)] = ()
@@ -251,6 +283,13 @@ class ModelMetadata(Section):
             raise ValueError("the policy full_incremental_refresh needs parameters, below `full_incremental_refresh:`.")
         return self
 
+    @model_validator(mode="after")
+    def _partitions_are_of_a_filter_column(self) -> Self:
+        wrong = _unfit_for_partitions(self.incremental, self.materialization) if self.partitions else None
+        if wrong:
+            raise ValueError(f"partitions: {wrong}")
+        return self
+
     @field_validator("renames")
     @classmethod
     def _renames_lead_somewhere(cls, renames: dict[str, str]) -> dict[str, str]:
@@ -260,6 +299,20 @@ class ModelMetadata(Section):
         if any(old.lower() == name.lower() for old, name in renames.items()):
             raise ValueError("a column cannot be renamed to itself.")
         return renames
+
+
+def _unfit_for_partitions(incremental: Incremental | None, kept_as: Materialization) -> str | None:
+    """Why windows of the model cannot be made anew, if they cannot."""
+    options = incremental.options if incremental else None
+    if options is None or kept_as != "incremental":
+        return "only an incremental model has windows that can be made anew."
+    if options.filter_column is None:
+        return "windows are of a filter_column. Name it."
+    if options.by_condition:
+        return "where_condition names the rows of a run already. Leave it out: filter_column names them too."
+    if isinstance(options, AppendOptions) and not (options.unique_key and options.deduplicates):
+        return "append never changes rows, and would add those of a window again. Give a unique_key, or use delete_insert."
+    return None
 
 
 def _places(given: Any, place: Place = ()) -> dict[Place, int]:

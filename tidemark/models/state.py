@@ -36,6 +36,8 @@ class ModelState:
     # The columns that every row was written with: those of the last time that all rows were.
     identity: tuple[str, ...] = ()
     dropped: tuple[DroppedColumn, ...] = ()
+    # A digest of the differences between query and table that the policy leaves as they are.
+    standing: str | None = None
     # Counts the moves; 0 before the first.
     version: int = 0
     run_id: str | None = None

@@ -30,6 +30,8 @@ ORDERED = (
     IntegerType, LongType, FloatType, DoubleType, DecimalType, DateType, TimestampType, TimestamptzType, StringType,
 )  # fmt: skip
 
+MOMENTS = (DateType, TimestampType, TimestamptzType)
+
 
 def to_text(value: Value | None) -> list[str] | None:
     """A value as state keeps it: the name of its type, and its text."""
