@@ -1,4 +1,4 @@
-"""Streams in Dagster: two assets each, four blocking checks between them, a partition per tenant."""
+"""Streams in Dagster: two assets each, five blocking checks between them, a partition per tenant."""
 
 from datetime import timedelta
 from pathlib import Path
