@@ -5,10 +5,12 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
+
+import psycopg
 
 from benchmarks import machine
 
@@ -25,15 +27,21 @@ CREATE TABLE orders AS SELECT
 FROM generate_series(1, {rows}) AS n
 """
 
+CHANGE = "UPDATE orders SET updated_at = clock_timestamp(), quantity = quantity + 1 WHERE id %% 100 = %s"
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.connectors")
     parser.add_argument("--repeat", type=int, default=5, help="runs of which the median is shown")
     parser.add_argument(
-        "--warm-up", type=int, default=5, help="runs before those, while Java still compiles; of dlt as many"
+        "--warm-up", type=int, default=10, help="runs before those, while Java still compiles; of dlt as many"
     )
     parser.add_argument("--sizes", default="1,4", help="millions of rows; the first one beside dlt")
+    parser.add_argument("--ours", metavar="URL", help=argparse.SUPPRESS)  # a child: this size alone, with a Java of its own
     chosen = parser.parse_args()
+    if chosen.ours:
+        ours(chosen.ours, int(chosen.sizes), chosen)
+        return
     os.environ["PYTHONPATH"] = str(ROOT)
     print(machine.described(), flush=True)
     from demo.postgres import postgres
@@ -50,19 +58,26 @@ def main() -> None:
                     url, TABLE.format(rows=size * 1_000_000), "ALTER TABLE orders ADD PRIMARY KEY (id)",
                     "CREATE INDEX ON orders (updated_at, id)", "VACUUM ANALYZE orders",
                 )  # fmt: skip
-                ours(url, size, folder / f"ours-{size}", chosen, server.execute)
+                again = ["--repeat", str(chosen.repeat), "--warm-up", str(chosen.warm_up)]
+                subprocess.run(
+                    [sys.executable, "-m", "benchmarks.connectors", "--ours", url, "--sizes", str(size), *again], check=True
+                )
                 if place == 0:
                     dlt(url, size, chosen)
 
 
-def ours(url: str, size: int, folder: Path, chosen: argparse.Namespace, execute: Callable[..., None]) -> None:
+def ours(url: str, size: int, chosen: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
+        _ours(url, size, Path(folder), chosen)
+
+
+def _ours(url: str, size: int, folder: Path, chosen: argparse.Namespace) -> None:
     from spark_code.connectors.run import IngestRun
     from spark_code.connectors.subject import StreamSubject
     from spark_code.platform import Platform
     from tidemark.config import load_config
     from tidemark.connectors.manifest import load_manifest
 
-    folder.mkdir()
     (folder / "tidemark.yaml").write_text("store: state\n")
     stream = {"id": "shop.orders", "source": "orders", "key": ["id"], "cursor": "updated_at"}
     manifest = {"connector": "shop", "kind": "sql", "settings": {"url": url}, "streams": [stream]}
@@ -97,10 +112,8 @@ def ours(url: str, size: int, folder: Path, chosen: argparse.Namespace, execute:
     print(f"{size} M rows × 10 → Bronze: warm, median of {each}   {median:6.2f} s   ({steps})", flush=True)
     incremental = []
     for number in range(repeat):
-        execute(
-            url,
-            f"UPDATE orders SET updated_at = clock_timestamp(), quantity = quantity + 1 WHERE id % 100 = {number}",
-        )
+        with psycopg.connect(url) as connection:
+            connection.execute(CHANGE, (number,))
         seconds, steps_taken = ran("warm0")
         incremental.append(seconds)
         steps = " ".join(f"{name} {value:.2f}" for name, value in steps_taken.items())

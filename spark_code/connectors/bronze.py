@@ -1,5 +1,6 @@
 """A Bronze table in the lake: made and widened by pyiceberg, filled with files that tasks wrote, published by Spark."""
 
+import logging
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from hashlib import sha256
@@ -12,6 +13,9 @@ from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import LakeError, SchemaRefused
 from tidemark.faults import fault_point
 from tidemark.lake import CATALOG, branch_of
+
+# The columns of hashes have no bounds, and should not: no reason to tell of it for every file.
+logging.getLogger("pyiceberg.io.pyarrow").addFilter(lambda told: "statistics missing" not in str(told.msg))
 
 PROPERTIES = {
     "format-version": "2",

@@ -42,6 +42,10 @@ ROWS_PER_FILE = 500_000
 REPEATED = ["stream", "emitted_at", "run_id", "operation", "reason"]
 # Columns that nothing can be made of: not compressed, and no bounds that anybody would prune by.
 HASHES = ("key_hash", "content_hash")
+# What becomes of a slice: the one, the other, or neither if it was not begun.
+OUTCOME = ["done", "failed"]
+# Groups of slices with one that this process could not read: it begins no other of theirs.
+FAILED = set[str]()
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,16 @@ class SliceLander:
                 time.sleep(self.pause * 2**attempt * random.uniform(0.5, 1))
                 lander = replace(lander, page_size=min(lander.page_size, max(lander.page_size // 4, SMALLEST_PAGE)))
         raise AssertionError("the loop returns or raises")
+
+    def told(self, slice: Slice, group: str) -> dict[str, str]:
+        """The outcome of a slice. A failure is no exception here: Spark would end the tasks beside it half-way."""
+        if group in FAILED:
+            return {}
+        try:
+            return {"done": self.land(slice).to_json()}
+        except SliceFailed as error:
+            FAILED.add(group)
+            return {"failed": str(error)}
 
     def _land(self, slice: Slice) -> SliceDone:
         stream = self.envelope.stream
@@ -275,25 +289,24 @@ def quarantined(texts: list[str], envelope: Envelope, reason: str) -> pa.RecordB
 
 
 def land_slices(spark: SparkSession, lander: SliceLander, slices: list[Slice]) -> list[SliceDone]:
-    """One Spark task a slice. If one fails, the error names it, and those that were finished stay finished.
+    """One Spark task a slice. If one fails, those under way are finished and kept, no other is begun, and it is named.
 
     With a rate limit it is one task after the other: more at once would only wait for each other.
     """
     if not slices:
         return []
-    tasks = 1 if lander.per_second else len(slices)
-    asked = pa.table(
-        {
-            "task": pa.array([number % tasks for number in range(len(slices))], pa.int32()),
-            "slice": [json.dumps(slice.to_json()) for slice in slices],
-        }
-    )
+    texts, group = [json.dumps(slice.to_json()) for slice in slices], str(uuid4())
 
     def land(arrived: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with quick_next_task():
-            for text in (text for batch in arrived for text in batch["slice"].to_pylist()):
-                yield pa.record_batch({"done": [lander.land(Slice.from_json(json.loads(text))).to_json()]})
+            for number in (number for batch in arrived for number in batch["id"].to_pylist()):
+                told = lander.told(Slice.from_json(json.loads(texts[number])), group)
+                yield pa.record_batch([pa.array([told.get(name)], pa.string()) for name in OUTCOME], names=OUTCOME)
 
+    tasks = 1 if lander.per_second else len(slices)
     with named_errors():
-        rows = spark.createDataFrame(asked).repartitionById(tasks, "task").mapInArrow(land, "done string").collect()
+        rows = spark.range(0, len(slices), 1, tasks).mapInArrow(land, "done string, failed string").collect()
+    for row in rows:
+        if row["failed"] is not None:
+            raise SliceFailed(row["failed"])
     return sorted((SliceDone.from_json(row["done"]) for row in rows), key=lambda done: done.number)

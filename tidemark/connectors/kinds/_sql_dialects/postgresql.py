@@ -160,6 +160,6 @@ class PostgresqlDialect(Dialect):
         # What the server says may quote the address or a value of a record: none of it is repeated.
         if REFUSALS.search(told):
             return SourceRefused(f"{who} refuses the login, or a right that it needs. Check user and password.")
-        if "FATAL" not in told and "ERROR" in told:
+        if "FATAL:" not in told and "ERROR:" in told:
             return SourceError(f"{who} refused the query. Does the table still have its columns?")
         return SourceUnreachable(f"{who} broke off or does not answer. Check host and port; run again when it is well.")
