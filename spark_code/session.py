@@ -1,11 +1,15 @@
 """The one Spark session of a process."""
 
 import os
+import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from spark_code import quick_start
 from spark_code.java import java_home
 from tidemark.config import SparkSettings
 from tidemark.lake import CATALOG, LakeSettings
@@ -14,6 +18,7 @@ ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 ICEBERG_AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
 POSTGRESQL = "org.postgresql:postgresql:42.7.8"
+EVERYTHING = [ICEBERG, SQLITE, POSTGRESQL, ICEBERG_AWS]
 
 # Ivy's own idea of where to look includes the user's half-filled Maven cache and a host that is gone.
 IVY_SETTINGS = """<ivysettings>
@@ -51,17 +56,21 @@ def cache_folder() -> Path:
     return Path(home)
 
 
+def jar_files(coordinates: list[str], cache: Path) -> list[Path]:
+    parts = (each.split(":") for each in coordinates)
+    return [cache / "ivy" / "jars" / f"{group}_{name}-{version}.jar" for group, name, version in parts]
+
+
 def jar_config(coordinates: list[str], cache: Path) -> dict[str, str]:
     """The jars by their files if they were fetched before (no network, no resolving), by coordinates otherwise."""
-    ivy = cache / "ivy"
-    files = [ivy / "jars" / f"{group}_{name}-{version}.jar" for group, name, version in (c.split(":") for c in coordinates)]
+    files = jar_files(coordinates, cache)
     if all(file.exists() for file in files):
         return {"spark.jars": ",".join(map(str, files))}
-    settings = ivy / "settings.xml"
+    settings = cache / "ivy" / "settings.xml"
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text(IVY_SETTINGS)
     return {
-        "spark.jars.ivy": str(ivy),
+        "spark.jars.ivy": str(cache / "ivy"),
         "spark.jars.ivySettings": str(settings),
         "spark.jars.packages": ",".join(coordinates),
     }
@@ -73,6 +82,15 @@ def quiet_config(cache: Path) -> dict[str, str]:
         settings.parent.mkdir(parents=True, exist_ok=True)
         settings.write_text(QUIET)
     return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={settings.as_uri()}"}
+
+
+def java_config(spark: SparkSettings, lake: LakeSettings, cache: Path) -> dict[str, str]:
+    """Class path and options of Java: a Spark in this process has all jars at hand, any other is sent what it needs."""
+    quiet, files = quiet_config(cache), jar_files(EVERYTHING, cache)
+    if not re.fullmatch(r"local(\[.*\])?", spark.master) or not all(file.exists() for file in files):
+        return quiet | jar_config(coordinates(lake), cache)
+    options = f"{quiet['spark.driver.extraJavaOptions']} {quick_start.java_options()}"
+    return {"spark.driver.extraJavaOptions": options.strip()} | quick_start.local_config(files)
 
 
 def coordinates(lake: LakeSettings) -> list[str]:
@@ -103,8 +121,8 @@ def session_config(spark: SparkSettings, lake: LakeSettings) -> dict[str, str]:
         chosen = lake_config(lake)
         chosen.pop("spark.sql.extensions")  # static: the server was started with it
         return {"spark.remote": spark.remote} | chosen | spark.config
-    ready = quiet_config(cache_folder()) | jar_config(coordinates(lake), cache_folder())
-    return {"spark.master": spark.master} | DEFAULTS | ready | lake_config(lake) | spark.config
+    java = java_config(spark, lake, cache_folder())
+    return {"spark.master": spark.master} | DEFAULTS | java | lake_config(lake) | spark.config
 
 
 def prepare_environment() -> None:
@@ -126,11 +144,23 @@ def start_session(config: dict[str, str]) -> SparkSession:
 
 def fetch_jars() -> None:
     """Fetches every jar that some configuration may want, so that later starts need no network."""
-    everything = [ICEBERG, SQLITE, POSTGRESQL, ICEBERG_AWS]
-    jars = jar_config(everything, cache_folder())
+    jars = jar_config(EVERYTHING, cache_folder())
     if "spark.jars.packages" in jars:
-        start_session({"spark.master": "local[1]"} | DEFAULTS | jars).stop()
+        # In a process of its own: Java takes its class path when it starts.
+        config = {"spark.master": "local[1]"} | DEFAULTS | jars
+        code = f"from spark_code.session import start_session; start_session({config!r}).stop()"
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def archive_classes() -> None:
+    """Has a session over an empty lake note the classes that sessions load."""
+    prepare_environment()
+    with tempfile.TemporaryDirectory() as folder:
+        place = {"uri": f"jdbc:sqlite:{folder}/lake.db", "warehouse": f"{folder}/lake"}
+        lake = LakeSettings({"type": "jdbc", "jdbc.schema-version": "V1"} | place)
+        quick_start.make_archive(session_config(SparkSettings(), lake), CATALOG)
 
 
 if __name__ == "__main__":
     fetch_jars()
+    archive_classes()

@@ -19,7 +19,7 @@ from platform_assets.launch import QUIET
 from resources.platform import share_platform
 from spark_code.catalog.subject import CatalogSubject
 from spark_code.platform import Platform
-from spark_code.session import ICEBERG_AWS, POSTGRESQL, cache_folder, coordinates, jar_config, start_session
+from spark_code.session import start_session
 from tidemark.catalog.rows import Kind
 from tidemark.catalog.states import entities
 from tidemark.config import load_config
@@ -36,7 +36,7 @@ class SparkForTests:
     def __call__(self, settings: dict[str, str]) -> SparkSession:
         with self._starting:
             if self._base is None:
-                self._base = start_session(settings | all_jars(settings) | for_tests(settings))
+                self._base = start_session(settings | for_tests(settings))
         session = self._base.newSession()
         for key, value in settings.items():
             if key.startswith("spark.sql.catalog.lake"):
@@ -57,14 +57,6 @@ def for_tests(settings: dict[str, str]) -> dict[str, str]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.shuffle.partitions": "2",
     }
-
-
-def all_jars(settings: dict[str, str]) -> dict[str, str]:
-    """Jars for every lake a test may want: jars cannot be added to a running JVM's Iceberg."""
-    from tidemark.lake import LakeSettings
-
-    wanted = coordinates(LakeSettings({"uri": "jdbc:sqlite:"}))
-    return jar_config([*wanted, POSTGRESQL, ICEBERG_AWS], cache_folder())
 
 
 @dataclass

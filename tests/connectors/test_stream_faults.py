@@ -101,7 +101,9 @@ def test_slices_that_were_finished_are_kept_and_only_the_others_are_read_again(
     stream = Stream.make(
         tmp_path / "lake", spark, "sql", {"url": url}, source="orders", key=["id"], cursor="position", cursor_type="integer"
     )
-    with pytest.raises(SliceFailed, match=r"slice 1 could not be read in 4 attempts: .* refused the query.* finished are kept"):
+    with pytest.raises(
+        SliceFailed, match=r"slice 1 could not be read in 4 attempts: .* refused the query.* finished are kept"
+    ):
         stream.run()
     assert (stream.state, stream.snapshot()) == (None, None)
     kept = [info.key for info in stream.platform.store.list(stream.subject.place.root) if "/slices/" in info.key]
