@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -161,3 +162,28 @@ def test_progress_tells_slices_pages_records_and_the_rate(stream: Stream, monkey
     with listening(lambda step, seconds: steps.append(step)):
         stream.run()
     assert any(step.startswith("slice 1 of 1: 1 pages, 3 records") for step in steps)
+
+
+def test_a_clock_without_a_zone_that_is_set_back_lands_nothing_twice(tmp_path: Path, spark: SparkForTests) -> None:
+    """In Bronze it is still the first of January where it is the second in UTC, which state and window are told in."""
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as db:
+        db.execute('CREATE TABLE orders (id INTEGER, "at" TIMESTAMP)')
+        db.execute("INSERT INTO orders VALUES (1, '2026-01-01 20:00:00'), (2, '2026-01-01 22:00:00')")
+    words = WORDS | {"cursor_zone": "America/New_York"}
+    stream = Stream.make(tmp_path / "lake", spark, "sql", {"url": f"duckdb:///{tmp_path}/shop.duckdb"}, **words)
+    stream.run()
+    stream.subject.registry.rewind(
+        "shop", "shop.orders", to_value="2026-01-02T02:00:00Z", actor="a", reason="once more, from nine o'clock"
+    )
+    stream.run()
+    assert (stream.last_run.detail["read"], stream.last_run.detail["landed"]) == (1, 0)
+    assert [record["id"] for record in stream.changes()] == [1, 2]
+
+
+def test_a_key_may_have_any_name(tmp_path: Path, spark: SparkForTests) -> None:
+    path, name = tmp_path / "shop.db", 'no. "1"'
+    write(path, 'CREATE TABLE orders ("no. ""1""" INTEGER PRIMARY KEY, at DATETIME)')
+    write(path, "INSERT INTO orders VALUES (7, '2026-01-01T10:00:00Z')")
+    stream = Stream.make(tmp_path / "lake", spark, "sql", {"url": f"sqlite:///{path}"}, **WORDS | {"key": [name]})
+    stream.run()
+    assert [record[name] for record in stream.latest(name)] == [7]

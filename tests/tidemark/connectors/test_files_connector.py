@@ -57,6 +57,56 @@ def put(folder: Path, name: str, content: bytes, modified: int | None = None) ->
     return path
 
 
+# --- the four rules of the seed ----------------------------------------------------------------------------------------
+
+
+def test_it_respects_the_input_state_and_reads_nothing_older(folder: Path, stream: StreamSpec) -> None:
+    files = connector(folder)
+    put(folder, "a.csv", b"id,item\n1,pen\n", 1000)
+    checkpoint = files.advanced(stream, None, files.pending(stream, None, 2))
+    put(folder, "b.csv", b"id,item\n2,ink\n", 2000)
+    assert read(files, stream, checkpoint) == [{"id": "2", "item": "ink"}]
+    assert read(files, stream, None) == [{"id": "1", "item": "pen"}, {"id": "2", "item": "ink"}]
+
+
+def test_the_state_is_beyond_all_files_of_all_slices_and_pages(folder: Path, stream: StreamSpec) -> None:
+    files = connector(folder)
+    for number in range(7):
+        put(folder, f"{number}.csv", b"id,item\n" + b"".join(b"%d,pen\n" % id for id in range(5)), 1000 + number)
+    slices = files.pending(stream, None, 3)
+    pages = [page for slice in slices for page in files.read(stream, slice, 2)]
+    assert sum(page.num_rows for page in pages) == 35
+    assert len(pages) > len(slices)
+    checkpoint = files.advanced(stream, None, slices)
+    assert files.pending(stream, checkpoint, 3) == []
+    # Of a part of the slices it is beyond that part, and the others are still to be read.
+    rest = files.pending(stream, files.advanced(stream, None, slices[:1]), 3)
+    assert sum(page.num_rows for slice in rest for page in files.read(stream, slice, 2)) < 35
+
+
+def test_reading_a_window_twice_gives_the_same_records_and_so_lands_nothing_twice(folder: Path, stream: StreamSpec) -> None:
+    files = connector(folder)
+    put(folder, "a.jsonl", b'{"id": 1}\n{"id": 2}\n', 1000)
+    slices = files.pending(stream, None, 2)
+    first = [page.to_pylist() for slice in slices for page in files.read(stream, slice, 10)]
+    put(folder, "b.jsonl", b'{"id": 3}\n', 2000)  # comes later, and changes nothing of what was planned
+    again = [page.to_pylist() for slice in slices for page in connector(folder).read(stream, slice, 10)]
+    assert again == first
+    assert [row["id"] for page in first for row in page] == [1, 2]
+
+
+def test_a_file_that_becomes_visible_late_is_read_however_old_it_says_it_is(folder: Path, stream: StreamSpec) -> None:
+    """What a safety window is for other kinds: files are compared with all that were seen, not with a moment."""
+    files = connector(folder)
+    put(folder, "today.csv", b"id,item\n1,pen\n", 2_000_000)
+    checkpoint = files.advanced(stream, None, files.pending(stream, None, 2))
+    put(folder, "yesterday.csv", b"id,item\n2,ink\n", 1_000_000)
+    assert read(files, stream, checkpoint) == [{"id": "2", "item": "ink"}]
+
+
+# --- what is new ---------------------------------------------------------------------------------------------------------
+
+
 def test_only_files_that_are_new_or_replaced_are_pending(folder: Path, stream: StreamSpec) -> None:
     files = connector(folder)
     put(folder, "a.csv", b"id,item\n1,pen\n", 1000)

@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import socket
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from tests.services.databases import (
     Database,
@@ -25,6 +27,7 @@ from tests.services.postgres import PostgresServer
 from tidemark.connectors.bronze import greatest_cursor
 from tidemark.connectors.contract import Slice, Window, fixed_window
 from tidemark.connectors.kinds import _sql_relation, sql
+from tidemark.connectors.kinds._sql_dialects import adbc_driver, mariadb
 from tidemark.connectors.kinds.sql import SqlConnector
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import ConfigError, SourceError, SourceRefused, SourceUnreachable
@@ -143,6 +146,31 @@ def test_records_that_share_cursor_and_key_come_as_often_as_they_are_there(db: D
     for size in (1, 4, 20):
         found = read(db, spec(cursor="updated_at"), page_size=size)
         assert sorted(row["item"] for row in found) == [f"item {n}" for n in range(9)]
+
+
+def test_two_readers_of_one_connector_do_not_disturb_each_other(orders: Database) -> None:
+    stream, connector = spec(cursor="updated_at"), reader(orders)
+    (slice,) = connector.slices(stream, Window(), 1)
+    both = zip(connector.read(stream, slice, 3), connector.read(stream, slice, 3), strict=True)
+    found = [(row["id"], other["id"]) for pages in both for row, other in zip(*(p.to_pylist() for p in pages), strict=True)]
+    assert found == [(n, n) for n in range(10)]
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mariadb"])
+def test_a_server_that_takes_a_connection_and_says_nothing_is_named(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(adbc_driver.PATIENCE, "connect_timeout", 2)
+    monkeypatch.setattr(mariadb, "ANSWER_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connector = SqlConnector({"url": f"{scheme}://u@127.0.0.1:{silent.getsockname()[1]}/shop"}, {})
+        with pytest.raises(SourceUnreachable, match="broke off or does not answer"):
+            connector.discover(spec(cursor="updated_at"))
+
+
+@pytest.mark.fast
+def test_a_connection_to_postgresql_is_given_up_when_the_server_is_gone_unless_its_address_says_otherwise() -> None:
+    told = conninfo_to_dict(adbc_driver.address("postgresql://u@h/d?connect_timeout=3&client_encoding=LATIN1"))
+    assert (told["keepalives_idle"], told["keepalives_interval"], told["keepalives_count"]) == ("30", "10", "3")
+    assert (told["connect_timeout"], told["client_encoding"]) == ("3", "UTF8")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 20])

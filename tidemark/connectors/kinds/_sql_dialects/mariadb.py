@@ -21,6 +21,9 @@ from tidemark.errors import ConfigError, SourceError, SourceRefused, SourceUnrea
 # by all of their bytes (an index has up to 3072) instead of the first 1024.
 SESSION = ("SET time_zone = '+00:00', sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES', max_sort_length = 4096",)
 
+# How long a server is waited for: to say anything at all, and to answer a question about itself.
+CONNECT_SECONDS, ANSWER_SECONDS = 10, 60
+
 # By name, and by name when unsigned: the type that holds every value.
 INTEGERS = {
     "tinyint": (pa.int8(), pa.int16()),
@@ -205,8 +208,8 @@ class MariadbDialect(Dialect):
                     password=unquote(parts.password or ""),
                     database=unquote(parts.path.lstrip("/")) or None,
                     charset="utf8mb4",
-                    connect_timeout=10,
-                    read_timeout=300,
+                    connect_timeout=CONNECT_SECONDS,
+                    read_timeout=ANSWER_SECONDS,
                 ) as connection,
                 connection.cursor() as cursor,
             ):
