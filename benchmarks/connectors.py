@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument(
         "--warm-up", type=int, default=10, help="runs before those, while Java still compiles; of dlt as many"
     )
-    parser.add_argument("--sizes", default="1,4", help="millions of rows; the first one beside dlt")
+    parser.add_argument("--sizes", default="1,4", help="millions of rows: the first one beside dlt, of the others only once")
     parser.add_argument("--ours", metavar="URL", help=argparse.SUPPRESS)  # a child: this size alone, with a Java of its own
     chosen = parser.parse_args()
     if chosen.ours:
@@ -58,10 +58,10 @@ def main() -> None:
                     url, TABLE.format(rows=size * 1_000_000), "ALTER TABLE orders ADD PRIMARY KEY (id)",
                     "CREATE INDEX ON orders (updated_at, id)", "VACUUM ANALYZE orders",
                 )  # fmt: skip
-                again = ["--repeat", str(chosen.repeat), "--warm-up", str(chosen.warm_up)]
-                subprocess.run(
-                    [sys.executable, "-m", "benchmarks.connectors", "--ours", url, "--sizes", str(size), *again], check=True
-                )
+                repeat, warm_up = (chosen.repeat, chosen.warm_up) if place == 0 else (1, 1)
+                asked = {"--ours": url, "--sizes": size, "--repeat": repeat, "--warm-up": warm_up}
+                words = [str(word) for pair in asked.items() for word in pair]
+                subprocess.run([sys.executable, "-m", "benchmarks.connectors", *words], check=True)
                 if place == 0:
                     dlt(url, size, chosen)
 

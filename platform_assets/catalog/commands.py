@@ -3,7 +3,7 @@
 import sys
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,8 +11,10 @@ from tidemark.cli.app import AsJson, ConfigFile
 from tidemark.cli.output import console, print_facts, print_json, print_table
 from tidemark.cli.running import one_by_one
 from tidemark.config import load_config
-from tidemark.control import RunRecord
 from tidemark.errors import StateError, UsageError
+
+if TYPE_CHECKING:
+    from tidemark.control import RunRecord
 
 ConnectionName = Annotated[str, typer.Argument(metavar="CONNECTION", help="A connection of the configuration.")]
 LABELS = ("CREATED", "UPDATED", "BACKFILL", "NO CHANGE", "REMOVED", "UNKNOWN")
@@ -37,7 +39,7 @@ def open_subject(config: ConfigFile, connection: str) -> Any:
     return CatalogSubject(Platform(loaded), settings)
 
 
-def find_run(subject: Any, name: str) -> RunRecord:
+def find_run(subject: Any, name: str) -> "RunRecord":
     found: RunRecord = subject.control.runs.find("catalog", subject.name, name)
     return found
 
@@ -73,7 +75,7 @@ def run(
     done.end()
 
 
-def shown_run(record: RunRecord) -> dict[str, Any]:
+def shown_run(record: "RunRecord") -> dict[str, Any]:
     """A run as programs get it."""
     detail = record.detail
     return {
@@ -96,7 +98,7 @@ def shown_run(record: RunRecord) -> dict[str, Any]:
     }
 
 
-def print_run(name: str, record: RunRecord) -> None:
+def print_run(name: str, record: "RunRecord") -> None:
     detail, labels = record.detail, record.detail.get("labels", {})
     console.print(
         f"\n[bold]{name}[/]: {record.status}, {record.mode} run ({record.reason}), run {record.run_id}", highlight=False

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,9 +11,10 @@ from tidemark.cli.app import AsJson, ConfigFile
 from tidemark.cli.output import console, messages, print_facts, print_json, print_table
 from tidemark.cli.running import one_by_one
 from tidemark.config import load_config
-from tidemark.connectors.place import SYSTEM, StreamPlace
-from tidemark.control import ControlDatabase, RunRecord, StateRegistry, actor
 from tidemark.errors import UsageError
+
+if TYPE_CHECKING:
+    from tidemark.control import RunRecord, StateRegistry
 
 Name = Annotated[str, typer.Argument(metavar="TENANT/CONNECTOR/STREAM", help="A stream of a tenant.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; it stays in the history of the stream.")]
@@ -69,7 +70,7 @@ def ingest(
     done.end()
 
 
-def shown(stream: str, record: RunRecord) -> dict[str, Any]:
+def shown(stream: str, record: "RunRecord") -> dict[str, Any]:
     numbers = {key: record.detail.get(key, 0) for key in ("slices", "read", "landed", "duplicates", "quarantined")}
     seconds = round(sum(record.detail.get("seconds", {}).values()), 2)
     return {
@@ -154,6 +155,8 @@ def stream_rewind(
     config: ConfigFile = None,
 ) -> None:
     """Move the state back, so that the next run reads on from there. Bronze takes nothing twice."""
+    from tidemark.control import actor
+
     tenant, connector, stream = parts_of(name, 3, 3)
     if (to is None) == (version is None):
         raise UsageError(f"rewind {name} either --to a value of its cursor, or to a --version of its history.")
@@ -171,6 +174,8 @@ def stream_rewind(
 
 def stream_reset(name: Name, reason: Reason = "", as_json: AsJson = False, config: ConfigFile = None) -> None:
     """Take the state away, so that the next run reads everything."""
+    from tidemark.control import actor
+
     tenant, connector, stream = parts_of(name, 3, 3)
     version = registry_of(config, tenant).reset(connector, stream, actor=actor(), reason=reason)
     told = {"stream": name, "version": version, "reason": reason}
@@ -188,6 +193,8 @@ def stream_late(
     loaded = load_config(config)
     from tidemark.connectors import lateness
     from tidemark.connectors.manifests import checked_tenant, find_manifest
+    from tidemark.connectors.place import SYSTEM, StreamPlace
+    from tidemark.control import ControlDatabase
 
     spec = find_manifest(loaded, connector).stream(stream)
     place = StreamPlace(checked_tenant(loaded, tenant), connector, spec.id)
@@ -212,9 +219,10 @@ def stream_late(
     print_table("late by up to", ["late by up to", "records", ""], bars)
 
 
-def registry_of(config: ConfigFile, tenant: str) -> StateRegistry:
+def registry_of(config: ConfigFile, tenant: str) -> "StateRegistry":
     loaded = load_config(config)
     from tidemark.connectors.manifests import checked_tenant
+    from tidemark.control import ControlDatabase
 
     return ControlDatabase(loaded.control).streams(checked_tenant(loaded, tenant))
 
@@ -229,7 +237,7 @@ def parsed(config: ConfigFile, connector: str, stream: str, value: str) -> str:
     return str(spec.parse_cursor(value))
 
 
-def go_back(config: ConfigFile, connector: str, stream: str, registry: StateRegistry, value: str) -> None:
+def go_back(config: ConfigFile, connector: str, stream: str, registry: "StateRegistry", value: str) -> None:
     """A state ahead of what has landed would skip records."""
     from tidemark.connectors.manifests import find_manifest
 

@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from platform_assets.models.looking import ModelName, Names, model_lineage, model_list
+from platform_assets.models.looking import ModelName, Names, load_project, model_lineage, model_list
 from tidemark import errors
 from tidemark.cli.app import AsJson, ConfigFile
 from tidemark.cli.output import cell, console, messages, print_facts, print_json, print_table
 from tidemark.cli.running import Progress
 from tidemark.config import Config, load_config
-from tidemark.control import ControlDatabase, RunRecord
 from tidemark.errors import TidemarkError, UsageError
-from tidemark.models.graph import load_project
-from tidemark.models.place import SYSTEM
 
 if TYPE_CHECKING:
     from resources.models import ModelsResource
+    from tidemark.control import ControlDatabase, RunRecord
     from tidemark.models.project import Model
     from tidemark.models.results import ModelResult
 
@@ -31,6 +29,12 @@ def register(app: typer.Typer) -> None:
     ):  # fmt: skip
         model.command(name)(command)
     app.add_typer(model, name="model")
+
+
+def control_of(config: Config) -> "ControlDatabase":
+    from tidemark.control import ControlDatabase
+
+    return ControlDatabase(config.control)
 
 
 def opened(config: Config) -> "ModelsResource":
@@ -47,14 +51,25 @@ def opened(config: Config) -> "ModelsResource":
 def model_plan(
     names: Names = None,
     full: Annotated[bool, typer.Option("--full", help="As if everything were made anew.")] = False,
+    partition: Annotated[
+        str | None, typer.Option("--partition", metavar="KEY[..KEY]", help="As if these windows were made anew.")
+    ] = None,
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
     """What a run would do and why: new rows or everything, changes of schema, what is destructive. Nothing is written."""
+    from tidemark.models.windows import TimeWindow, window_at
+
     loaded = load_config(config)
-    chosen = [model.name for model in load_project(loaded).selected(names or ())]
+    chosen = load_project(loaded).selected(names or ())
+    window = None
+    if partition is not None:
+        first, last = keys_of(chosen, partition, named=bool(names), full=full)
+        spans = [model.metadata.partitions.by for model in chosen if model.metadata.partitions]
+        window = TimeWindow(window_at(spans[0], first).start, window_at(spans[0], last).end)
+    listed = [model.name for model in chosen]
     with Progress("plan"):
-        plans = opened(loaded).engine.plan_models(chosen, full=full) if chosen else []
+        plans = opened(loaded).engine.plan_models(listed, full=full, window=window) if listed else []
     if as_json:
         print_json([plan.to_json() for plan in plans])
         return
@@ -100,7 +115,7 @@ def model_run(
     from platform_assets.models.launch import launch
 
     with open_instance(loaded) as instance, Progress("models"):
-        done = launch(instance, ControlDatabase(loaded.control), project, chosen, full=full, keys=keys)
+        done = launch(instance, control_of(loaded), project, chosen, full=full, keys=keys)
     results = [shown(each.name, each.record, each.failure) for each in done]
     if as_json:
         print_json(results[0] if len(names or ()) == 1 and len(results) == 1 else results)
@@ -131,7 +146,7 @@ def keys_of(models: Sequence["Model"], text: str, *, named: bool, full: bool) ->
         raise UsageError(f"--partition: {wrong}") from None
 
 
-def shown(name: str, record: RunRecord | None, failure: str | None = None) -> dict[str, Any]:
+def shown(name: str, record: "RunRecord | None", failure: str | None = None) -> dict[str, Any]:
     """What came of one model, from its row in the ledger."""
     if record is None and failure is not None:
         return {"model": name, "status": "failed", "error": failure}  # it never began
@@ -204,7 +219,7 @@ def model_state(names: Names = None, as_json: AsJson = False, config: ConfigFile
     from tidemark.models.state import ModelStateManager
 
     loaded = load_config(config)
-    states = ModelStateManager(ControlDatabase(loaded.control))
+    states = ModelStateManager(control_of(loaded))
     chosen = load_project(loaded).selected(names or ())
     rows = {model.name: states.get(model.name) for model in chosen}
     if as_json:
@@ -229,9 +244,11 @@ def model_history(
     config: ConfigFile = None,
 ) -> None:
     """The runs of a model, newest first: what each did, and why."""
+    from tidemark.models.place import SYSTEM
+
     loaded = load_config(config)
     load_project(loaded).find(name)
-    runs = ControlDatabase(loaded.control).runs.history(SYSTEM, name, limit=limit)
+    runs = control_of(loaded).runs.history(SYSTEM, name, limit=limit)
     rows = [{"run": run.run_id, "began": run.started_at, **shown(name, run)} for run in runs]
     if as_json:
         print_json(rows)

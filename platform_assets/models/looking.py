@@ -1,17 +1,19 @@
 """`tidemark model list|lineage`: what the project says, without Spark."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidemark.cli.app import AsJson, ConfigFile
 from tidemark.cli.output import messages, print_json, print_table
-from tidemark.config import load_config
+from tidemark.config import Config, load_config
 from tidemark.config.problems import did_you_mean
 from tidemark.errors import LakeError, UsageError
-from tidemark.models.graph import Project, load_project
-from tidemark.models.lineage import Lineage, Source, origins, readers
+
+if TYPE_CHECKING:
+    from tidemark.models.graph import Project
+    from tidemark.models.lineage import Lineage
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A model: schema.table.")]
 Names = Annotated[
@@ -20,6 +22,13 @@ Names = Annotated[
         metavar="[MODEL…]", help="Models: schema.table, +a with all that it reads, a+ with all that read it, silver.*."
     ),
 ]
+
+
+def load_project(config: Config) -> "Project":
+    """The models; what reads them is imported when it is needed, and not by `tidemark --help`."""
+    from tidemark.models.graph import load_project as load
+
+    return load(config)
 
 
 def model_list(names: Names = None, as_json: AsJson = False, config: ConfigFile = None) -> None:
@@ -88,7 +97,7 @@ def model_lineage(
         messages.print(f"not all of it is known: {', '.join(unknown)}", style="yellow", highlight=False)
 
 
-def stored(project: Project, platform: Any) -> Mapping[str, Any]:
+def stored(project: "Project", platform: Any) -> Mapping[str, Any]:
     """The columns in the lake; a lake that is away takes nothing from what the files tell."""
     try:
         return project.stored(platform.lake.reader)
@@ -97,7 +106,7 @@ def stored(project: Project, platform: Any) -> Mapping[str, Any]:
         return {}
 
 
-def chosen(model: str, lineage: Lineage, column: str | None) -> list[str]:
+def chosen(model: str, lineage: "Lineage", column: str | None) -> list[str]:
     if column is None:
         return list(lineage.columns)
     found = [name for name in lineage.columns if name.lower() == column.lower()]
@@ -107,7 +116,9 @@ def chosen(model: str, lineage: Lineage, column: str | None) -> list[str]:
     return found
 
 
-def row_of(lineages: Mapping[str, Lineage], model: str, column: str) -> dict[str, Any]:
+def row_of(lineages: Mapping[str, "Lineage"], model: str, column: str) -> dict[str, Any]:
+    from tidemark.models.lineage import origins, readers
+
     lineage = lineages[model]
     return {
         "column": column,
@@ -123,4 +134,6 @@ def plain(sources: Any) -> list[dict[str, str]]:
 
 
 def told(sources: list[dict[str, str]]) -> str:
+    from tidemark.models.lineage import Source
+
     return "\n".join(str(Source(**each)) for each in sources)

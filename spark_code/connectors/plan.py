@@ -138,7 +138,11 @@ class IngestPlan:
         if stream.cursor is None or self.full:
             return last
         again = self._reachable(subject) + (" OR cursor IS NULL" if stream.null_cursor == "include" else "")
-        return f"SELECT content_hash FROM {rows} WHERE ({again}) AND content_hash IN ({last})"
+        # Of what the window reaches, which is little, and of its keys alone: by then there may be very many rows.
+        near = f"SELECT key_hash, content_hash, emitted_at FROM {rows} WHERE {again}"
+        newest = f"SELECT key_hash, max(emitted_at) AS emitted_at FROM {rows} SEMI JOIN near USING (key_hash) GROUP BY ALL"
+        lasting = f"SELECT content_hash FROM near SEMI JOIN ({newest}) USING (key_hash, emitted_at)"
+        return f"WITH near AS MATERIALIZED ({near}) {lasting}"
 
     def _reachable(self, subject: StreamSubject) -> str:
         """Rows that the window reaches. Where their text does not sort as they do, all of them."""

@@ -31,11 +31,13 @@ class ExecutionEngine:
         executor = ModelExecutor(self.platform, self.project)
         return executor.run(self.project.find(name), full=full, window=window, run_id=run_id or str(uuid4()))
 
-    def plan_models(self, names: Sequence[str] = (), full: bool = False) -> list[ModelPlan]:
-        """What a run would do now. Nothing is written."""
+    def plan_models(
+        self, names: Sequence[str] = (), full: bool = False, window: TimeWindow | None = None
+    ) -> list[ModelPlan]:
+        """What a run would do now, of everything new or of a window. Nothing is written."""
         handler = MaterializationHandler(self.platform)
         chosen = self.project.selected(names)
-        return [planned(handler, model.name, model.sql, model.metadata, full=full) for model in chosen]
+        return [planned(handler, model.name, model.sql, model.metadata, full=full, window=window) for model in chosen]
 
 
 class ModelExecutor:

@@ -15,23 +15,38 @@ from tidemark.models.compare import SchemaDiff, compared
 from tidemark.models.policy import Decision
 from tidemark.models.results import Action, ModelPlan
 from tidemark.models.spec import ModelMetadata
+from tidemark.models.windows import TimeWindow
 
 
 def planned(
-    handler: MaterializationHandler, name: str, sql: str, metadata: ModelMetadata, *, full: bool = False
+    handler: MaterializationHandler,
+    name: str,
+    sql: str,
+    metadata: ModelMetadata,
+    *,
+    full: bool = False,
+    window: TimeWindow | None = None,
 ) -> ModelPlan:
     """The plan of one model; what would stop its run is part of it."""
     try:
-        return _planned(handler, name, sql, metadata, full=full)
+        return _planned(handler, name, sql, metadata, full=full, window=window)
     except TidemarkError as error:
         return ModelPlan(name, "unchanged", type(error).__name__, refused=str(error))
 
 
-def _planned(handler: MaterializationHandler, name: str, sql: str, metadata: ModelMetadata, *, full: bool) -> ModelPlan:
+def _planned(
+    handler: MaterializationHandler,
+    name: str,
+    sql: str,
+    metadata: ModelMetadata,
+    *,
+    full: bool,
+    window: TimeWindow | None,
+) -> ModelPlan:
     adapter = handler.adapter
     run = ModelRun(adapter, name, "plan")  # never begun: it only lends its names
     state = handler.state_manager.get(name)
-    work = Work.begun(run, metadata, sql, state)
+    work = Work.begun(run, metadata, sql, state, window)
     if metadata.materialization == "view":
         return ModelPlan(name, "view", "a view is its query")
     exists = adapter.table_exists(name)
@@ -61,16 +76,19 @@ def _updated(handler: MaterializationHandler, work: Work) -> ModelPlan:
         )
         if decision.rebuild:
             return _rebuilt(work, decision, diff)
-        mode = IncrementalExecutor(handler.state_manager, work.run, metadata).mode(work, decision)
+        mode = IncrementalExecutor(handler.state_manager, work.run, metadata, work.window).mode(work, decision)
         last = work.state.last_processed_value if work.state and mode.incremental else None
-        incoming = work.incoming(last)
+        windowed = work.window if mode.incremental else None
+        incoming = work.windowed(windowed) if windowed else work.incoming(last)
         refuse_misfits(name, incoming.rows, decision.of("cast"), {each.name.lower(): each for each in stored})
         with gathered(incoming, whole=not mode.incremental) as batch:
             rows = batch.facts.rows if batch.facts is not None else _rows(batch.incoming)
         warnings = decision.warnings + (() if mode.incremental else _losing(work, decision))
     except TidemarkError as error:
         return ModelPlan(name, "unchanged", type(error).__name__, told, refused=str(error))
-    action: Action = "unchanged" if mode.incremental and not rows and not decision.changes_table else mode.action
+    # A window without rows takes those away that the table has there.
+    nothing = mode.incremental and not rows and not windowed and not decision.changes_table
+    action: Action = "unchanged" if nothing else mode.action
     return ModelPlan(name, action, mode.reason, told, decision.steps, warnings, rows)
 
 

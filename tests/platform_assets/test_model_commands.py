@@ -160,6 +160,9 @@ def test_windows_of_a_model_are_made_anew_by_their_keys(shell: Shell) -> None:
     shell.write("gold/late.sql", f"{BY_DAY}SELECT make_date(2024, 3, delivery) AS at FROM silver.lines")
     one = shell.json("model", "run", "silver.days", "--partition", "2024-03-02")
     assert (one["status"], one["rows"]) == ("published", {"inserted": 1})
+    (plan,) = shell.json("model", "plan", "silver.days", "--partition", "2024-03-01..2024-03-02")
+    told = ("incremental", "the window 2024-03-01 … 2024-03-03 is made anew", 3)
+    assert (plan["action"], plan["reason"], plan["rows_expected"]) == told
     two = shell.json("model", "run", "silver.days", "--partition", "2024-03-01..2024-03-02")
     assert (two["action"], two["rows"]) == ("incremental", {"inserted": 3, "deleted": 1})
     assert two["reason"] == "the window 2024-03-01 … 2024-03-03 is made anew"
@@ -196,7 +199,8 @@ def test_what_is_wrong_ends_with_exit_code_2_and_the_nearest_name(tmp_path: Path
         ("silver.*", "2024-03-02", "--full"): "not of a run that makes everything anew",
     }.items():
         model, key, *more = asked
-        assert words in shell("model", "run", model, "--partition", key, *more, code=2)
+        for verb in ("run", "plan"):
+            assert words in shell("model", verb, model, "--partition", key, *more, code=2)
     shell.write("silver/lines.sql", "SELECT one FROM silver.nothing")
     assert "models/silver/lines.sql:1: there is no table silver.nothing" in shell("model", "list", code=2)
     shell.configure()
