@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.catalog.harness import SqliteSource
+from tests.services.commands import ran
 from tests.services.spark_connect import spark_connect
 
 TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
@@ -39,10 +40,7 @@ class Shell:
         return {name: value for name, value in os.environ.items() if name != "TIDEMARK_CONFIG"} | {"COLUMNS": "200"}
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [TIDEMARK, *arguments], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=300,
-            check=False,
-        )  # fmt: skip
+        done = ran(*arguments, cwd=self.folder, env=self.environment)
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done.stdout if code == 0 else done.stdout + done.stderr

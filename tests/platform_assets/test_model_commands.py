@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,11 @@ import pytest
 import yaml
 
 from tests.models.folder import LINES, Folder
+from tests.services.commands import ran
 from tests.services.spark_connect import spark_connect
 from tidemark.config import load_config
 from tidemark.control import ControlDatabase
 
-TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 HEADER = """\
 /* ---
 materialization: incremental
@@ -61,9 +59,7 @@ class Shell(Folder):
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
         environment = {name: value for name, value in os.environ.items() if name != "TIDEMARK_CONFIG"} | {"COLUMNS": "200"}
-        done = subprocess.run(
-            [TIDEMARK, *arguments], cwd=self.path, env=environment, capture_output=True, text=True, timeout=300, check=False
-        )
+        done = ran(*arguments, cwd=self.path, env=environment)
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done.stdout if code == 0 else done.stdout + done.stderr
