@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_code import quick_start
@@ -87,7 +88,8 @@ def quiet_config(cache: Path) -> dict[str, str]:
 def java_config(spark: SparkSettings, lake: LakeSettings, cache: Path) -> dict[str, str]:
     """Class path and options of Java: a Spark in this process has all jars at hand, any other is sent what it needs."""
     quiet, files = quiet_config(cache), jar_files(EVERYTHING, cache)
-    if not re.fullmatch(r"local(\[.*\])?", spark.master) or not all(file.exists() for file in files):
+    own_path = "spark.driver.extraClassPath" in spark.config
+    if own_path or not re.fullmatch(r"local(\[.*\])?", spark.master) or not all(file.exists() for file in files):
         return quiet | jar_config(coordinates(lake), cache)
     options = f"{quiet['spark.driver.extraJavaOptions']} {quick_start.java_options()}"
     return {"spark.driver.extraJavaOptions": options.strip()} | quick_start.local_config(files)
@@ -155,10 +157,16 @@ def fetch_jars() -> None:
 def archive_classes() -> None:
     """Has a session over an empty lake note the classes that sessions load."""
     prepare_environment()
+    quick_start.ARCHIVE.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         place = {"uri": f"jdbc:sqlite:{folder}/lake.db", "warehouse": f"{folder}/lake"}
         lake = LakeSettings({"type": "jdbc", "jdbc.schema-version": "V1"} | place)
-        quick_start.make_archive(session_config(SparkSettings(), lake), CATALOG)
+        try:
+            quick_start.make_archive(session_config(SparkSettings(), lake), CATALOG)
+        except PySparkException as error:
+            print(
+                f"this Java archives no classes ({type(error).__name__}); Spark begins more slowly without", file=sys.stderr
+            )
 
 
 if __name__ == "__main__":

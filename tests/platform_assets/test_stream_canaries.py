@@ -6,13 +6,12 @@ import json
 import os
 import secrets
 import sqlite3
-import subprocess
-import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ import yaml
 from confluent_kafka import Producer
 
 from tests.services.cap import CapServer
+from tests.services.commands import ran
 from tests.services.http_proxy import Answered, FaultProxy
 from tests.services.kafka import PASSWORD, USER, KafkaServer
 from tests.services.postgres import PostgresServer, drop_slots
@@ -29,7 +29,6 @@ from tests.services.salesforce_stub import Fault, SalesforceStub, record_id, sal
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(900)]
 
-TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
 # Records are in these on purpose, with key and cursor; a secret is in no file at all.
 RECORDS = {".parquet", ".avro"}
 # Packed event logs could not be searched.
@@ -76,11 +75,8 @@ class Watched:
         """What `stream show` shows to the eyes of whoever may read the keys: it is not among what was told."""
         return str(json.loads(self._run("stream", "show", "t1/shop/shop.orders", "--json").stdout)["last_cursor"])
 
-    def _run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [TIDEMARK, *arguments]
-        return subprocess.run(
-            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=300, check=False
-        )
+    def _run(self, *arguments: str) -> CompletedProcess[str]:
+        return ran(*arguments, cwd=self.folder, env=self.environment)
 
     def found(self, *, values: Mapping[str, str], secret: Mapping[str, str]) -> list[tuple[str, str]]:
         """Where the canaries are: values of state and keys outside of records, secrets anywhere."""

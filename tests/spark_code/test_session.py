@@ -41,6 +41,14 @@ def test_a_cluster_is_sent_the_jars_of_its_lake_and_starts_python_as_it_does(cac
 
 
 @pytest.mark.fast
+def test_a_class_path_of_the_users_own_stays_and_the_jars_come_beside_it(cache: Path) -> None:
+    mine = SparkSettings(config={"spark.driver.extraClassPath": "mine.jar"})
+    told = session_config(mine, SQLITE) | java_config(mine, SQLITE, cache)
+    assert told["spark.driver.extraClassPath"] == "mine.jar"
+    assert len(told["spark.jars"].split(",")) == 2
+
+
+@pytest.mark.fast
 def test_jars_that_were_not_fetched_are_asked_for_by_name(tmp_path: Path) -> None:
     assert "iceberg-spark-runtime" in java_config(SparkSettings(), SQLITE, tmp_path)["spark.jars.packages"]
 
