@@ -164,9 +164,7 @@ def archive_classes() -> None:
         try:
             quick_start.make_archive(session_config(SparkSettings(), lake), CATALOG)
         except PySparkException as error:
-            print(
-                f"this Java archives no classes ({type(error).__name__}); Spark begins more slowly without", file=sys.stderr
-            )
+            sys.stderr.write(f"this Java archives no classes ({type(error).__name__}): Spark will begin more slowly\n")
 
 
 if __name__ == "__main__":
