@@ -296,6 +296,7 @@ class KafkaWorld(World):
                 else:
                     content = json.dumps({"id": id, "value": self.version(id)}).encode()
                 self._producer.produce(self.topic, content, str(id).encode(), id % 3)
+            assert self._producer.flush(30) == 0  # in the log, whatever becomes of the transaction
             if self.chance.random() < 0.2:
                 self._producer.abort_transaction(30)
                 self.rows, self.ever = kept, ever
