@@ -17,6 +17,7 @@ from rich.console import Console
 from demo.migration import migration
 from demo.postgres import postgres
 from demo.trade import carts, deliver, new_column
+from tidemark.cli.ending import end_at_once, leave
 from tidemark.config import Config, load_config
 from tidemark.errors import TidemarkError
 
@@ -182,4 +183,8 @@ def open_ui() -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m demo")
     parser.add_argument("--ui", action="store_true", help="open the web UI instead")
-    sys.exit(open_ui() if parser.parse_args().ui else tell())
+    end_at_once()
+    if parser.parse_args().ui:
+        leave(open_ui())
+    tell()
+    leave(0)

@@ -1,6 +1,5 @@
 """`tidemark`: one application, its options and how it ends."""
 
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +8,7 @@ import typer
 from rich.console import Console
 
 from tidemark.cli.config import register as register_config
+from tidemark.cli.ending import end_at_once, leave
 from tidemark.errors import TidemarkError
 
 PLUGINS = "tidemark.commands"
@@ -37,13 +37,16 @@ def build() -> typer.Typer:
 
 def main() -> None:
     """Exit code 0: done; 1: failed, by name; 2: wrong usage or configuration; 130: interrupted."""
+    end_at_once()
     try:
         build()(standalone_mode=True)
+    except SystemExit as ended:
+        leave(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
     except TidemarkError as error:
         Console(stderr=True, soft_wrap=True).print(
             f"{type(error).__name__}: {error}", style="red", markup=False, highlight=False
         )
-        sys.exit(error.exit_code)
+        leave(error.exit_code)
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted; nothing was published", style="red")
-        sys.exit(130)
+        leave(130)
