@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,15 +30,12 @@ def java_options() -> str:
     return f"-XX:SharedArchiveFile={ARCHIVE} {UNHEARD}" if ARCHIVE.exists() else ""
 
 
-def make_archive(config: dict[str, str], catalog: str) -> None:
+def make_archive(start: Callable[[dict[str, str]], SparkSession], config: dict[str, str], catalog: str) -> None:
     """The archive, of what this process's session loads; Java writes it when it ends."""
     with tempfile.TemporaryDirectory() as folder:
         fresh = Path(folder) / ARCHIVE.name
         options = f"{config['spark.driver.extraJavaOptions']} -XX:ArchiveClassesAtExit={fresh} {UNHEARD}"
-        builder = SparkSession.builder
-        for key, value in (config | {"spark.driver.extraJavaOptions": options}).items():
-            builder = builder.config(key, value)
-        spark = builder.getOrCreate()
+        spark = start(config | {"spark.driver.extraJavaOptions": options})
         practise(spark, catalog)
         spark.stop()
         gateway = SparkContext._gateway

@@ -156,13 +156,12 @@ def fetch_jars() -> None:
 
 def archive_classes() -> None:
     """Has a session over an empty lake note the classes that sessions load."""
-    prepare_environment()
     quick_start.ARCHIVE.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         place = {"uri": f"jdbc:sqlite:{folder}/lake.db", "warehouse": f"{folder}/lake"}
         lake = LakeSettings({"type": "jdbc", "jdbc.schema-version": "V1"} | place)
         try:
-            quick_start.make_archive(session_config(SparkSettings(), lake), CATALOG)
+            quick_start.make_archive(start_session, session_config(SparkSettings(), lake), CATALOG)
         except PySparkException as error:
             sys.stderr.write(f"this Java archives no classes ({type(error).__name__}): Spark will begin more slowly\n")
 

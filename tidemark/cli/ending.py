@@ -4,6 +4,7 @@ import atexit
 import logging
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 
@@ -29,5 +30,6 @@ def leave(code: int) -> NoReturn:
 def _over() -> None:
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        with suppress(OSError):  # whoever read it may have gone, as `head` does
+            stream.flush()
     os._exit(Ending.code)

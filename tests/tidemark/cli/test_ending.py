@@ -1,5 +1,6 @@
 """How a process at the shell ends: exit codes, what others registered, and nothing after that."""
 
+import os
 import subprocess
 import sys
 
@@ -28,6 +29,20 @@ def ended(code: str) -> tuple[int, str]:
 @pytest.mark.parametrize("code", [0, 2, 130])
 def test_the_exit_code_is_what_was_said_and_what_was_registered_is_done(code: int) -> None:
     assert ended(f"leave({code})") == (code, "done\n")
+
+
+def test_a_reader_that_has_gone_makes_no_error() -> None:
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", BEGIN + "input(); print('x'); leave(0)"]
+    with subprocess.Popen(command, text=True, env=buffered, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write("\n")
+        process.stdin.close()
+        assert (process.stderr.read(), process.wait()) == ("", 0)
 
 
 def test_an_error_that_nobody_expected_is_still_one() -> None:
