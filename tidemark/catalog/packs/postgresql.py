@@ -3,7 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from itertools import count
 from operator import itemgetter
+from random import uniform
+from time import monotonic, sleep
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import psycopg
@@ -31,7 +34,9 @@ Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 OLDEST_VERSION = 140000
 CONNECT_SECONDS = 10
+# A reading under which an object went away is done again: at least so often, and for so long.
 ATTEMPTS = 3
+RETRY_SECONDS = 30
 # Up to so many tables are read by index; beyond that whole catalogues are hashed.
 FEW = 100
 # What a message may repeat of a URL; everything else in it might be a secret.
@@ -113,15 +118,19 @@ class PostgresqlPack(SourcePack):
 
     def _in_snapshot(self, read: Callable[[Cursor], T], few: bool = False) -> T:
         """Reads in one snapshot, and again in a new one if an object went away under the reading."""
-        for _ in range(ATTEMPTS - 1):
+        give_up = monotonic() + RETRY_SECONDS
+        for attempt in count(1):
             try:
                 return self._read_once(read, few)
-            except VANISHED:
-                continue
-        try:
-            return self._read_once(read, few)
-        except VANISHED as error:
-            raise SourceError(f"{self.target}: {_said(error, self.url)}") from None
+            except VANISHED as error:
+                if attempt >= ATTEMPTS and monotonic() > give_up:
+                    raise SourceError(
+                        f"{self.target}: tables came and went during each of {attempt} readings "
+                        f"({_said(error, self.url)}). Run again when fewer are made and dropped, or leave their "
+                        "schema out of the scope."
+                    ) from None
+            sleep(uniform(0, 0.05 * min(attempt, 10)))  # out of step with whoever makes and drops them
+        raise AssertionError("the loop ends by returning or raising")
 
     def _read_once(self, read: Callable[[Cursor], T], few: bool) -> T:
         # Closing ends the transaction: it read only, so there is nothing to commit.

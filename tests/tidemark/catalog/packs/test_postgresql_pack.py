@@ -12,7 +12,8 @@ from tests.catalog.sources import EVERYTHING, TestedSource, read_all
 from tests.services.ports import free_port
 from tests.services.postgres import PostgresServer
 from tidemark.catalog.packs import ColumnFacts, TableRef, pack_for
-from tidemark.catalog.packs.postgresql import FEW, PostgresqlPack
+from tidemark.catalog.packs import postgresql as postgresql_pack
+from tidemark.catalog.packs.postgresql import ATTEMPTS, FEW, PostgresqlPack
 from tidemark.catalog.scope import Scope
 from tidemark.errors import ConfigError, SourceError, SourceRefused, SourceUnreachable, TidemarkError
 
@@ -269,17 +270,17 @@ def test_few_and_many_tables_are_read_alike(postgresql: TestedSource) -> None:
 def test_listing_and_reading_go_on_while_tables_come_and_go(postgresql: TestedSource) -> None:
     stop = threading.Event()
 
-    def storm() -> None:
-        while not stop.is_set():
-            postgresql.execute(
-                "CREATE TABLE brief (id serial, at timestamptz DEFAULT now())",
-                "CREATE VIEW glimpse AS SELECT * FROM brief",
-                "DROP VIEW glimpse",
-                "DROP TABLE brief",
-            )
+    def storm(name: str) -> None:
+        with psycopg.connect(postgresql.url, autocommit=True) as connection:
+            while not stop.is_set():
+                connection.execute(f"CREATE TABLE {name} (id serial, at timestamptz DEFAULT now())".encode())
+                connection.execute(f"CREATE VIEW {name}_seen AS SELECT * FROM {name}".encode())
+                connection.execute(f"DROP VIEW {name}_seen".encode())
+                connection.execute(f"DROP TABLE {name}".encode())
 
-    thread = threading.Thread(target=storm)
-    thread.start()
+    threads = [threading.Thread(target=storm, args=(name,)) for name in ("brief", "short", "swift")]
+    for thread in threads:
+        thread.start()
     try:
         pack = pack_for("postgresql", postgresql.url)
         for _ in range(15):
@@ -288,7 +289,26 @@ def test_listing_and_reading_go_on_while_tables_come_and_go(postgresql: TestedSo
             assert pack.fingerprint(EVERYTHING)
     finally:
         stop.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
+
+
+def test_tables_that_come_and_go_without_an_end_are_named_after_a_while(
+    postgresql: TestedSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = 0
+
+    def vanishing(cursor: object) -> None:
+        nonlocal readings
+        readings += 1
+        raise psycopg.errors.UndefinedTable("could not open relation with OID 21136")
+
+    monkeypatch.setattr(postgresql_pack, "RETRY_SECONDS", 0)
+    pack = pack_for("postgresql", postgresql.url)
+    assert isinstance(pack, PostgresqlPack)
+    with pytest.raises(SourceError, match=r"tables came and went during each of 3 readings \(could not open relation"):
+        pack._in_snapshot(vanishing)
+    assert readings == ATTEMPTS
 
 
 def test_a_schema_change_left_open_is_named_after_a_wait(postgresql: TestedSource, monkeypatch: pytest.MonkeyPatch) -> None:
