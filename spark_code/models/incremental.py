@@ -21,7 +21,7 @@ from spark_code.models.schema import (
 from spark_code.models.strategies import gathered
 from spark_code.models.target import Target, Written, is_large
 from spark_code.models.window import without_superseded
-from spark_code.models.work import Outcome, Work
+from spark_code.models.work import SETTLED, Outcome, Work
 from tidemark.models.hashes import config_hash, sql_hash
 from tidemark.models.place import spark_name
 from tidemark.models.policy import Decision
@@ -98,6 +98,9 @@ class IncrementalExecutor:
             work = Work.begun(run, self.metadata, sql_query, state, self.window)
         if not adapter.table_exists(table_name):
             return Rebuild(work).first("no table" if state is None else "the table is gone")
+        if work.settled:
+            run.decided("unchanged", SETTLED)
+            return Outcome("unchanged", "unchanged", SETTLED, snapshot=run.base)
         with run.step("compare schemas"):
             comparator, handler = SchemaComparator(adapter), SchemaChangeHandler(adapter)
             decision = handler.handle_schema_changes(

@@ -9,7 +9,7 @@ from spark_code.models.materialize import MaterializationHandler
 from spark_code.models.run import ModelRun
 from spark_code.models.schema import SchemaChangeHandler
 from spark_code.models.strategies import chosen, gathered
-from spark_code.models.work import Work
+from spark_code.models.work import SETTLED, Work
 from tidemark.errors import TidemarkError
 from tidemark.models.compare import SchemaDiff, compared
 from tidemark.models.policy import Decision
@@ -54,7 +54,7 @@ def _planned(
         reasons = {"table": "a table is made anew by every run", "full": "asked for", "first": "no table"}
         which = "table" if metadata.materialization == "table" else "full" if full and exists else "first"
         return ModelPlan(name, "full", reasons[which], rows_expected=_rows(work.incoming()))
-    return _updated(handler, work)
+    return ModelPlan(name, "unchanged", SETTLED, rows_expected=0) if work.settled else _updated(handler, work)
 
 
 def _updated(handler: MaterializationHandler, work: Work) -> ModelPlan:

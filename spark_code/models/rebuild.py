@@ -83,7 +83,9 @@ class Rebuild:
         """An empty table of the new columns; the next run begins at the beginning."""
         self.run.decided("rebuild", reason)
         fields = self._fields()
-        snapshot = self.run.publish_nothing(self.work.state_after(None, fields), Schema(*fields))
+        # Nothing was read: that the sources stay as they are does not make the next run one that finds nothing new.
+        state = replace(self.work.state_after(None, fields), made_from=None)
+        snapshot = self.run.publish_nothing(state, Schema(*fields))
         return Outcome("published", "rebuild", reason, Written(), snapshot, decision)
 
     def _published(

@@ -53,7 +53,8 @@ def _restored(run: ModelRun, column: str, metadata: ModelMetadata) -> Outcome:
     filled = _filled(run, gone, keys, schema)
     checks = checked(run, metadata, run.adapter.frame(run.place.beside))
     columns = {each.name: str(each.field_type) for each in schema.fields}
-    after = replace(state, columns=columns, dropped=tuple(each for each in state.dropped if each is not gone))
+    dropped = tuple(each for each in state.dropped if each is not gone)
+    after = replace(state, columns=columns, dropped=dropped, made_from=None)
     snapshot = run.publish_staged(after, schema)
     reason = f"{gone.name} restored from snapshot {gone.snapshot}"
     return Outcome("published", "full", reason, filled, snapshot, checks=checks)

@@ -11,6 +11,7 @@ from spark_code.models.adapter import ModelAdapter, first_words
 from spark_code.models.checks import blocking_failures, run_checks
 from spark_code.models.incoming import Incoming, checked_columns, checked_partitions, inside, since, start_of
 from spark_code.models.run import ModelRun
+from spark_code.models.sources import found_before
 from spark_code.models.strategies import written
 from spark_code.models.target import Batch, Target, Written
 from tidemark.checks import CheckResult
@@ -18,12 +19,15 @@ from tidemark.errors import QueryInvalid
 from tidemark.models.hashes import config_hash, sql_hash
 from tidemark.models.policy import Decision
 from tidemark.models.results import Action, ModelResult, Status
+from tidemark.models.sources import repeatable
 from tidemark.models.spec import AppendOptions, Filtered, ModelMetadata
 from tidemark.models.state import DroppedColumn, ModelState
 from tidemark.models.values import Value, in_type
 from tidemark.models.windows import TimeWindow
 
 Fields = tuple[NestedField, ...]
+
+SETTLED = "nothing that it reads has changed"
 
 
 @dataclass(frozen=True)
@@ -70,15 +74,18 @@ class Work:
     fields: Fields
     # What alone is to be made anew, if not everything.
     window: TimeWindow | None = None
+    # What the query was about to read, if that alone decides what it says.
+    made_from: str | None = None
 
     @classmethod
     def begun(
         cls, run: ModelRun, metadata: ModelMetadata, sql: str, state: ModelState | None, window: TimeWindow | None = None
     ) -> "Work":
         """Reads the query and finds the columns that the model's options name."""
+        made_from = None if window or not metadata.incremental else found_before(run.adapter, sql, metadata)
         rows = run.adapter.query(sql, run.name, cls._variables(metadata))
         fields = run.adapter.query_fields(rows, run.name)
-        work = cls(run, metadata, sql, state, rows, fields, window)
+        work = cls(run, metadata, sql, state, rows, fields, window, made_from)
         refresh = metadata.full_incremental_refresh
         chunked = [each.column for each in refresh.parameters] if refresh and work.chunked else []
         checked_columns(run.name, fields, work.options, chunked)
@@ -108,6 +115,15 @@ class Work:
     def chunked(self) -> bool:
         incremental = self.metadata.incremental
         return incremental is not None and incremental.on_schema_change == "full_incremental_refresh"
+
+    @property
+    def settled(self) -> bool:
+        """Whether a run would find what the last one found: nothing it reads has changed, nor has anyone its table."""
+        state, table = self.state, self.adapter.existing(self.name)
+        if state is None or self.made_from is None or state.made_from != self.made_from or not repeatable(self.options):
+            return False
+        columns = {each.name: str(each.field_type) for each in table.schema().fields}
+        return table.metadata.current_snapshot_id == state.snapshot and columns == state.columns
 
     def windowed(self, window: TimeWindow) -> Incoming:
         """The rows of a window."""
@@ -160,6 +176,7 @@ class Work:
             identity=tuple(name for name in identity if name in names),
             dropped=(self.state.dropped if self.state else ()) + (self._dropped(kept, emptied) if kept else ()),
             standing=kept.standing if kept else None,
+            made_from=self.made_from,
         )
 
     @property

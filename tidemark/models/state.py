@@ -38,6 +38,8 @@ class ModelState:
     dropped: tuple[DroppedColumn, ...] = ()
     # A digest of the differences between query and table that the policy leaves as they are.
     standing: str | None = None
+    # A digest of what the rows were made from: query, options and the snapshots read. None if more than that decides.
+    made_from: str | None = None
     # Counts the moves; 0 before the first.
     version: int = 0
     run_id: str | None = None
@@ -96,7 +98,7 @@ class ModelStateManager:
     def update_processed_value(self, table: str, value: Value | None, strategy: str) -> ModelState:
         """Moves the last value by hand; what else is known of the model stays as it is."""
         before = self.get(table) or ModelState(version=self.version(table))
-        after = replace(before, last_processed_value=value, strategy=strategy)
+        after = replace(before, last_processed_value=value, strategy=strategy, made_from=None)
         return self.move(table, after, expected=before.version, run_id=None, reason="moved by hand")
 
     def move(self, table: str, state: ModelState, *, expected: int, run_id: str | None, reason: str) -> ModelState:
