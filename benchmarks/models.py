@@ -116,18 +116,25 @@ def ours(folder: Path, full: Path, spread: list[Path], clustered: list[Path]) ->
     show("ours: merge, spread, first of the process", [first])
     show("ours: merge, spread, warm", rest)
     show("ours: merge, clustered on 1 % of the keys, warm", merged(clustered))
-    show("ours: the same batch again, all of it unchanged, warm", [run()[0] for _ in rest])
+    show("ours: the same batch again, all of it unchanged, warm", merged([clustered[-1] for _ in rest]))
     wider = "SELECT *, 1 AS channel FROM bench.feed WHERE false"
     show("ours: a new column, no rows, append_new_columns", [run(wider)[0]])
     feed(full)
     handler.materialize("shop.marked", QUERY, "incremental", MARKED)
-    quiet = []
-    for _ in rest:
+
+    def quiet() -> float:
         started = time.monotonic()
         result = handler.materialize("shop.marked", QUERY, "incremental", MARKED)
         assert result.status == "unchanged"
-        quiet.append(time.monotonic() - started)
-    show("ours: nothing behind the mark, warm", quiet)
+        return time.monotonic() - started
+
+    show("ours: nothing changed, warm", [quiet() for _ in rest])
+    moved = []
+    for number, _ in enumerate(rest):
+        row = f"SELECT {-number}L, 'old', 1, 1.25BD, TIMESTAMP_NTZ'2020-01-01 00:00:00', 'old'"
+        spark.sql(f"INSERT INTO {CATALOG}.bench.feed {row}")
+        moved.append(quiet())
+    show("ours: a source that changed, nothing behind the mark", moved)
 
 
 def show(what: str, taken: list[float]) -> None:
