@@ -11,8 +11,9 @@ from tidemark.connectors.kinds._sql_dialects import Column, Dialect
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import SourceError
 
-# Of so many records in a sample, every slice gets as many as it should, give or take a fifth.
-SAMPLED_ROWS = 5_000
+# So many records of a sample, in all and for each slice: they come page by page of the table, all of one page much alike,
+# and cut slices that differ by a few hundredths.
+SAMPLED_ROWS, SAMPLED_A_SLICE = 40_000, 5_000
 
 
 @dataclass(frozen=True)
@@ -94,18 +95,20 @@ class Relation:
     def order(self, columns: list[Column], direction: str = "") -> str:
         return "ORDER BY " + ", ".join(f"{self.dialect.ordered(column)}{direction}" for column in columns)
 
-    def cuts(self, window: Window, size: int) -> str:
-        """Every so many records, the value `c` of the cursor's first field; about so many, where a sample tells that."""
-        first, sample = self.cursor[0], ""
-        if size > SAMPLED_ROWS:
-            sample = self.dialect.sample(self.stream.source_name, SAMPLED_ROWS / size)
-        every = SAMPLED_ROWS if sample else size
+    def cuts(self, window: Window, count: int, parts: int) -> str:
+        """The values `c` of the cursor's first field at which a window of about so many records falls into equal parts.
+
+        Of a large table a sample tells them.
+        """
+        first, sampled = self.cursor[0], max(SAMPLED_ROWS, SAMPLED_A_SLICE * parts)
+        sample = self.dialect.sample(self.stream.source_name, sampled / count) if count > sampled else ""
         # Shown outside: to write every value of a large table as text takes longer than all the rest.
         return (
             f"SELECT DISTINCT {self.dialect.shown(replace(first, name='c'))} "
             f"FROM (SELECT t.{self.dialect.quoted(first.name)} AS {self.dialect.quoted('c')}, "
-            f"row_number() OVER (ORDER BY {self.dialect.ordered(first)}) AS place FROM {self.table}{sample} "
-            f"WHERE {self.inside(window)}) AS t WHERE place % {every} = 0"
+            f"row_number() OVER (ORDER BY {self.dialect.ordered(first)}) - 1 AS place, count(*) OVER () AS total "
+            f"FROM {self.table}{sample} WHERE {self.inside(window)}) AS t "
+            f"WHERE place > 0 AND place * {parts} % total < {parts}"
         )
 
 

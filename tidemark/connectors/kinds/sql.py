@@ -76,7 +76,7 @@ class SqlConnector(Connector):
             largest = max(min(self._dialect.slice, self.page_size(stream) * 4 // 5), 1)
             rounds = -(-count // (parallel * largest))
             size = max(-(-count // (parallel * max(rounds, 1))), LEAST_ROWS)
-            cuts = self._cuts(relation, window, size, held) if count > size else []
+            cuts = self._cuts(relation, window, count, -(-count // size), held) if count > size else []
             nullable = stream.null_cursor != "exclude" and self._lacks_cursors(relation, held)
         bounds = [None if window.lower is None else str(window.lower), *(str(cut) for cut in cuts)]
         ends = [*bounds[1:], None if window.upper is None else str(window.upper)]
@@ -184,10 +184,10 @@ class SqlConnector(Connector):
         sql = f"SELECT 1 AS n FROM {relation.table} WHERE {relation.without_cursor()} LIMIT 1"
         return bool(self._query(relation.stream, sql, held).num_rows)
 
-    def _cuts(self, relation: Relation, window: Window, size: int, held: Any) -> list[Cursor]:
-        """Values of the cursor's first field that cut the window into parts of about so many records."""
+    def _cuts(self, relation: Relation, window: Window, count: int, parts: int, held: Any) -> list[Cursor]:
+        """Values of the cursor's first field that cut the window into parts of about as many records."""
         stream, single = relation.stream, isinstance(relation.stream.cursor, str)
-        found = typed(self._query(stream, relation.cuts(window, size), held)["c"], relation.cursor[0].type, stream)
+        found = typed(self._query(stream, relation.cuts(window, count, parts), held)["c"], relation.cursor[0].type, stream)
         cuts = sorted(stream.parse_cursor(value if single else [value]) for value in found.to_pylist())
         return [cut for cut in cuts if window.lower is None or cut > window.lower]
 
