@@ -45,6 +45,8 @@ DEFAULTS = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
+    # A query of somebody else's must not read this process's environment.
+    "spark.sql.variable.substitute": "false",
     "spark.sql.shuffle.partitions": "8",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -113,8 +115,10 @@ def lake_config(lake: LakeSettings) -> dict[str, str]:
     return {
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         prefix: "org.apache.iceberg.spark.SparkCatalog",
+        **{f"{prefix}.{key}": value for key, value in lake.properties.items()},
+        # Whatever the configuration says: what others have published must be seen at once.
         f"{prefix}.cache-enabled": "false",
-    } | {f"{prefix}.{key}": value for key, value in lake.properties.items()}
+    }
 
 
 def session_config(spark: SparkSettings, lake: LakeSettings) -> dict[str, str]:

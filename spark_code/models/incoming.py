@@ -100,7 +100,7 @@ def bound(value: Value, of: IcebergType) -> Column:
 
 
 def start_of(model: str, options: Filtered, last: Value | None, of: IcebergType | None) -> Value | None:
-    """Where a run begins: the last value less the look-back, or where the model says that time begins."""
+    """Where a run begins: the last value less the look-back, and never before the model says that time begins."""
     if of is None:
         return None
     given = options.start_value if last is None else last
@@ -110,7 +110,9 @@ def start_of(model: str, options: Filtered, last: Value | None, of: IcebergType 
         start = in_type(given, of)
         if last is None or options.lookback is None:
             return start
-        return in_type(options.lookback.before(start), of)  # type: ignore[arg-type]
+        start = in_type(options.lookback.before(start), of)  # type: ignore[arg-type]
+        first = None if options.start_value is None else in_type(options.start_value, of)
+        return start if first is None else max(start, first)
     except ValueError as wrong:
         what = "start_value" if last is None else "the last value or the lookback"
         raise ConfigError(f"{model}: {what} does not go with {options.filter_column} ({of}): {wrong}.") from None

@@ -98,7 +98,7 @@ class IncrementalExecutor:
             work = Work.begun(run, self.metadata, sql_query, state, self.window)
         if not adapter.table_exists(table_name):
             return Rebuild(work).first("no table" if state is None else "the table is gone")
-        if work.settled:
+        if work.settled():
             run.decided("unchanged", SETTLED)
             return Outcome("unchanged", "unchanged", SETTLED, snapshot=run.base)
         with run.step("compare schemas"):
@@ -200,7 +200,7 @@ class Update:
         work = self.work
         fields = self.adapter.existing(work.name).schema().fields
         state = work.state_after(work.furthest(did.greatest), fields, self.decision)
-        if work.state is None or state.to_json() != work.state.to_json():
+        if work.state is None or state.to_json() != work.state.to_json() or work.state.snapshot != self.run.base:
             self.run.move_state(state)
         reason = f"{self.mode.reason}; nothing new"
         return Outcome("unchanged", "unchanged", reason, did, self.run.base, self.decision)

@@ -54,7 +54,7 @@ def _planned(
         reasons = {"table": "a table is made anew by every run", "full": "asked for", "first": "no table"}
         which = "table" if metadata.materialization == "table" else "full" if full and exists else "first"
         return ModelPlan(name, "full", reasons[which], rows_expected=_rows(work.incoming()))
-    return ModelPlan(name, "unchanged", SETTLED, rows_expected=0) if work.settled else _updated(handler, work)
+    return ModelPlan(name, "unchanged", SETTLED, rows_expected=0) if work.settled() else _updated(handler, work)
 
 
 def _updated(handler: MaterializationHandler, work: Work) -> ModelPlan:

@@ -62,13 +62,13 @@ class Rebuild:
     def by_policy(self, decision: Decision) -> Outcome:
         """What a rebuilding policy does is the whole run: the strategy does not run after it."""
         reason = f"the schema changed, and the policy is {decision.rebuild}"
+        # These two do not read all that there is: that the sources stay as they are does not make the next run idle.
+        partly = Rebuild(replace(self.work, made_from=None))
         if decision.rebuild == "recreate_empty":
-            return self.emptied(reason, decision)
-        return (
-            self.in_chunks(reason, decision)
-            if decision.rebuild == "full_incremental_refresh"
-            else self.whole(reason, decision)
-        )
+            return partly.emptied(reason, decision)
+        if decision.rebuild == "full_incremental_refresh":
+            return partly.in_chunks(reason, decision)
+        return self.whole(reason, decision)
 
     def whole(self, reason: str, decision: Decision | None = None, action: Action = "rebuild") -> Outcome:
         """All that the query has takes the place of all that the table had."""
@@ -83,9 +83,7 @@ class Rebuild:
         """An empty table of the new columns; the next run begins at the beginning."""
         self.run.decided("rebuild", reason)
         fields = self._fields()
-        # Nothing was read: that the sources stay as they are does not make the next run one that finds nothing new.
-        state = replace(self.work.state_after(None, fields), made_from=None)
-        snapshot = self.run.publish_nothing(state, Schema(*fields))
+        snapshot = self.run.publish_nothing(self.work.state_after(None, fields), Schema(*fields))
         return Outcome("published", "rebuild", reason, Written(), snapshot, decision)
 
     def _published(

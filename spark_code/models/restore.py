@@ -159,4 +159,6 @@ def _backfilled(
         run.discard_staged()
         return Outcome("unchanged", "unchanged", "nothing to fill", did, run.base)
     checks = work.check(run.adapter.frame(run.place.table, run.branch))
-    return Outcome("published", "incremental", "backfill", did, run.publish_staged(state), checks=checks)
+    return Outcome(
+        "published", "incremental", "backfill", did, run.publish_staged(replace(state, made_from=None)), checks=checks
+    )

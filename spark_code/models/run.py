@@ -94,7 +94,8 @@ class ModelRun(RunFrame):
         state = parsed(str(recorded["state"]), self.name) if expected == self.states.version(self.name) else None
         if state is not None:
             published = table.current_snapshot()
-            state = replace(state, snapshot=published.snapshot_id if published else None)
+            # Somebody may have changed the table since: the next run looks at everything.
+            state = replace(state, snapshot=published.snapshot_id if published else None, made_from=None)
             reason = "finished after an interruption"
             self.states.move(self.name, state, expected=expected, run_id=run_id, reason=reason)
         return run_id

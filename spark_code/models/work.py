@@ -116,14 +116,17 @@ class Work:
         incremental = self.metadata.incremental
         return incremental is not None and incremental.on_schema_change == "full_incremental_refresh"
 
-    @property
     def settled(self) -> bool:
         """Whether a run would find what the last one found: nothing it reads has changed, nor has anyone its table."""
-        state, table = self.state, self.adapter.existing(self.name)
+        state = self.state
         if state is None or self.made_from is None or state.made_from != self.made_from or not repeatable(self.options):
             return False
+        table = self.adapter.existing(self.name)
+        head = table.current_snapshot()
         columns = {each.name: str(each.field_type) for each in table.schema().fields}
-        return table.metadata.current_snapshot_id == state.snapshot and columns == state.columns
+        # A column that was dropped and added again has its old name and type, and none of its values.
+        same_columns = columns == state.columns and (head is None or head.schema_id == table.metadata.current_schema_id)
+        return same_columns and (head.snapshot_id if head else None) == state.snapshot
 
     def windowed(self, window: TimeWindow) -> Incoming:
         """The rows of a window."""

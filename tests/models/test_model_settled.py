@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from spark_code.models.plan import planned
-from spark_code.models.restore import restore
+from spark_code.models.restore import backfill, restore
 from spark_code.models.strategies import key_facts as real_key_facts
 from spark_code.models.work import SETTLED
 from tests.models.harness import ModelLab, incremental
+from tidemark.errors import QueryInvalid
 from tidemark.models.spec import ModelMetadata
+from tidemark.models.state import ModelStateManager
 
 MERGE = {"incremental": incremental("merge", "append_new_columns", unique_key="id", filter_column="at")}
 SQL = "SELECT id, at, v FROM feeds_in.orders"
@@ -35,7 +37,8 @@ def again(lab: ModelLab, sql: str = SQL, **model: Any) -> str:
 
 
 def change(lab: ModelLab, sql: str) -> None:
-    lab.spark.sql(sql)
+    for statement in sql.split("; "):
+        lab.spark.sql(statement)
 
 
 def test_a_second_run_reads_nothing(fed: ModelLab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +66,7 @@ def test_a_second_run_reads_nothing(fed: ModelLab, monkeypatch: pytest.MonkeyPat
         "CREATE OR REPLACE TABLE lake.feeds_in.orders USING iceberg AS SELECT 1 AS id, 1 AS at, 'a' AS v",
         "UPDATE lake.shop.t SET v = 'by hand' WHERE id = 1",
         "ALTER TABLE lake.shop.t ADD COLUMN by_hand int",
+        "ALTER TABLE lake.shop.t DROP COLUMN v; ALTER TABLE lake.shop.t ADD COLUMN v string",
     ],
 )
 def test_a_change_of_a_source_or_by_hand_makes_it_read_again(fed: ModelLab, statement: str) -> None:
@@ -75,6 +79,7 @@ def test_a_change_of_a_source_or_by_hand_makes_it_read_again(fed: ModelLab, stat
     ("sql", "model"),
     [
         (f"{SQL} WHERE id > 1", MERGE),
+        ("SELECT id, at, V FROM feeds_in.orders", MERGE),
         (SQL, MERGE | {"checks": [{"not_null": "v"}]}),
         (SQL, {"incremental": incremental("merge", "sync_all_columns", unique_key="id", filter_column="at")}),
     ],
@@ -92,6 +97,30 @@ def test_what_is_behind_a_view_counts_and_so_do_its_words(fed: ModelLab) -> None
     assert again(fed, sql) != SETTLED
     assert again(fed, sql) == SETTLED
     change(fed, "CREATE OR REPLACE VIEW lake.feeds_in.seen AS SELECT id, at, upper(v) AS v FROM lake.feeds_in.orders")
+    assert again(fed, sql) != SETTLED
+
+
+def test_the_names_that_a_view_gives_its_columns_are_words_of_it(fed: ModelLab) -> None:
+    sql = "SELECT id, at, v FROM feeds_in.named"
+    for names in ("id, at, v", "at, id, v"):
+        change(fed, f"CREATE OR REPLACE VIEW lake.feeds_in.named ({names}) AS SELECT id, at, v FROM lake.feeds_in.orders")
+        assert again(fed, sql) != SETTLED
+    assert again(fed, sql) == SETTLED
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"WITH orders AS ({SQL}) SELECT o.id, o.at, more.v FROM orders AS o JOIN feeds_in.more AS more USING (id)",
+        "WITH more AS (SELECT * FROM feeds_in.orders) SELECT id, at, v FROM feeds_in.more JOIN more USING (id, at, v)",
+        f"{SQL} AS o WHERE EXISTS (SELECT 1 FROM feeds_in.more AS m WHERE m.id = o.id)",
+    ],
+)
+def test_a_table_counts_wherever_the_query_reads_it(fed: ModelLab, sql: str) -> None:
+    change(fed, "CREATE TABLE lake.feeds_in.more USING iceberg AS SELECT * FROM lake.feeds_in.orders")
+    fed.run("shop.t", sql, **MERGE)
+    assert again(fed, sql) == SETTLED
+    change(fed, "INSERT INTO lake.feeds_in.more VALUES (9, 9, 'i')")
     assert again(fed, sql) != SETTLED
 
 
@@ -123,6 +152,64 @@ def test_a_table_that_was_emptied_by_policy_is_filled_by_the_next_run(fed: Model
     assert fed.run("shop.t", sql, **model).rows == {}
     assert fed.rows("shop.t") == []
     assert fed.run("shop.t", sql, **model).rows == {"inserted": 2}
+
+
+def test_rows_behind_the_end_of_a_refresh_are_brought_by_the_next_run(fed: ModelLab) -> None:
+    model = {
+        "incremental": incremental("merge", "full_incremental_refresh", unique_key="id", filter_column="at"),
+        "full_incremental_refresh": {
+            "parameters": [{"name": "from_at", "column": "at", "start_value": 1, "end_value": 1, "step": 1}]
+        },
+    }
+    sql = "SELECT id, at, v, 1 AS w FROM feeds_in.orders WHERE at >= @from_at"
+    assert fed.run("shop.t", sql, **model).action == "rebuild"
+    assert [row["id"] for row in fed.rows("shop.t")] == [1]
+    fed.run("shop.t", sql, **model)
+    assert [row["id"] for row in fed.rows("shop.t", by="id")] == [1, 2]
+
+
+def test_what_somebody_did_after_a_killed_run_is_looked_at(fed: ModelLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    change(fed, "INSERT INTO lake.feeds_in.orders VALUES (3, 3, 'c')")
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ModelStateManager, "move", killed)
+        with pytest.raises(KeyboardInterrupt):
+            fed.run("shop.t", SQL, **MERGE)
+    change(fed, "DELETE FROM lake.shop.t WHERE id = 3")
+    assert fed.run("shop.t", SQL, **MERGE).reason != SETTLED
+    assert [row["id"] for row in fed.rows("shop.t", by="id")] == [1, 2, 3]
+
+
+def test_after_upkeep_and_one_more_look_nothing_is_read_again(fed: ModelLab) -> None:
+    change(fed, "CALL lake.system.rewrite_data_files(table => 'shop.t', options => map('rewrite-all', 'true'))")
+    assert again(fed) != SETTLED
+    assert again(fed) == SETTLED
+
+
+def test_a_backfill_from_a_source_that_went_back_is_looked_at(fed: ModelLab) -> None:
+    before = fed.platform.lake.reader.published("feeds_in.orders")
+    assert before
+    change(fed, "INSERT OVERWRITE lake.feeds_in.orders VALUES (1, 1, 'A'), (2, 2, 'B')")
+    metadata = ModelMetadata.parse({"materialization": "incremental", **MERGE})
+    assert backfill(fed.handler, "shop.t", SQL, metadata, ["v"]).status == "published"
+    fed.platform.lake.roll_back("feeds_in.orders", before.snapshot_id)
+    assert again(fed) != SETTLED
+
+
+def test_a_name_without_a_schema_is_told_as_ever(fed: ModelLab) -> None:
+    with pytest.raises(QueryInvalid, match="orders"):
+        fed.run("shop.t", "SELECT id, at, v FROM lake.orders", **MERGE)
+
+
+def test_a_look_back_ends_where_the_model_begins(fed: ModelLab) -> None:
+    model = {"incremental": incremental("merge", unique_key="id", filter_column="at", start_value=2, lookback=5)}
+    for _ in range(2):
+        fed.run("shop.late", SQL, **model)
+        change(fed, "INSERT INTO lake.feeds_in.orders VALUES (4, 4, 'd')")
+    assert [row["id"] for row in fed.rows("shop.late", by="id")] == [2, 4]
 
 
 def test_a_restored_column_is_looked_at_by_the_next_run(fed: ModelLab) -> None:

@@ -40,6 +40,9 @@ def test_a_query_of_known_functions_says_the_same_again(column: str) -> None:
         "session_user()",
         "date'today'",
         "timestamp' NOW'",
+        "date'today Europe/Berlin'",
+        "timestamp'06:00'",
+        "CAST(r'tomorrow' AS date)",
         "rand()",
         "random(3)",
         "randn()",
@@ -55,8 +58,16 @@ def test_a_query_that_asks_clock_chance_session_or_an_unknown_function_may_not(c
     assert not steady(select_of(f"SELECT {column} AS c FROM a.t"))
 
 
-def test_a_sample_is_by_chance() -> None:
-    assert not steady(select_of("SELECT a FROM a.t TABLESAMPLE (10 PERCENT)"))
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT a FROM a.t TABLESAMPLE (10 PERCENT)",
+        "SELECT a FROM a.t VERSION AS OF 'release'",
+        "SELECT TRANSFORM(a) USING 'script' AS b FROM a.t",
+    ],
+)
+def test_a_sample_a_tag_and_a_script_may_not_either(sql: str) -> None:
+    assert not steady(select_of(sql))
 
 
 @pytest.mark.parametrize(

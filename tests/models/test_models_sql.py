@@ -90,6 +90,24 @@ def test_a_cte_of_the_same_name_as_a_table_hides_it_where_it_is_known() -> None:
     assert names("WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 9) SELECT i FROM n") == []
 
 
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT * FROM a.orders LEFT ANTI JOIN (SELECT id FROM a.gone) AS orders USING (id)", ["a.orders", "a.gone"]),
+        ("WITH orders AS (SELECT * FROM a.orders) SELECT * FROM b.orders JOIN orders USING (id)", ["a.orders", "b.orders"]),
+        ("SELECT x FROM a.t UNION ALL SELECT x FROM b.o ORDER BY (SELECT max(x) FROM c.p)", ["a.t", "b.o", "c.p"]),
+        ("SELECT * FROM a.t LATERAL VIEW explode((SELECT collect_list(y) FROM b.o)) AS y", ["a.t", "b.o"]),
+        ("WITH n AS (SELECT * FROM n) SELECT * FROM n", ["n"]),
+        ("WITH a AS (SELECT 1 AS x), b AS (SELECT x FROM a) SELECT x FROM a UNION ALL SELECT x FROM b", []),
+        ("SELECT * FROM (WITH a AS (SELECT 1 AS x) SELECT x FROM a) JOIN a USING (x)", ["a"]),
+        ("SELECT /*+ BROADCAST(o) */ * FROM a.o AS o", ["a.o"]),
+        ("SELECT * FROM range(3)", []),
+    ],
+)
+def test_a_table_is_found_wherever_it_is_read(sql: str, expected: list[str]) -> None:
+    assert names(sql) == expected
+
+
 def test_spark_gets_the_author_s_own_text_with_the_lake_before_tables() -> None:
     sql = (
         "-- é\nSELECT a.x,  'FROM silver.a' AS é FROM silver.a AS a\n"

@@ -40,11 +40,19 @@ def spark_connect(folder: Path) -> Iterator[str]:
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+    with started([*command, "spark-internal"], port, folder, environment):
+        yield f"sc://127.0.0.1:{port}"
+
+
+@contextmanager
+def started(command: list[str], port: int, folder: Path, environment: dict[str, str]) -> Iterator[None]:
+    """A process that answers on the port, with a folder and a log of its own; ended at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log").open("wb") as log:
-        server = subprocess.Popen([*command, "spark-internal"], stdout=log, stderr=log, env=environment, cwd=folder)
+        server = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=folder)
     try:
         _wait(server, port, folder / "log")
-        yield f"sc://127.0.0.1:{port}"
+        yield
     finally:
         server.terminate()
         try:
@@ -64,4 +72,4 @@ def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.2)
-    raise RuntimeError(f"the Spark Connect server did not start: {log.read_text()[-2000:]}")
+    raise RuntimeError(f"Spark's server did not start: {log.read_text()[-2000:]}")

@@ -1,21 +1,21 @@
 """Whether a query would say the same again: what it reads, and whether it asks for anything but tables."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
 
-from pyiceberg.table import Table
 from sqlglot import exp
 
-from tidemark.models.hashes import digest, sql_hash
-from tidemark.models.spec import AppendOptions, Filtered, ModelMetadata
+from tidemark.models.spec import AppendOptions, Filtered
 
-# Words that Spark also takes without brackets for what the clock or the session says.
-_SPOKEN = {"user", "localtimestamp", "current_time", "current_timestamp", "current_catalog", "current_date", "current_user"}
-# Texts that Spark takes for a moment that moves.
-_MOMENTS = {"now", "today", "tomorrow", "yesterday"}
-# By chance, or by whoever wrote the function.
-_UNSTEADY = (exp.Anonymous, exp.Rand, exp.Randn, exp.Uuid, exp.Shuffle, exp.Uniform, exp.Randstr, exp.TableSample)
+# By chance, by whoever wrote the function, or by a name of a snapshot that may move.
+_UNSTEADY = (
+    exp.Anonymous, exp.QueryTransform, exp.Rand, exp.Randn, exp.Randstr, exp.Shuffle, exp.TableSample, exp.Uniform, exp.Uuid,
+    exp.Version,
+)  # fmt: skip
+# What the clock or the session says, as functions, and as words that Spark also takes without brackets.
+_ASKING = re.compile(r"(current|local|session)", re.IGNORECASE)
+_SPOKEN = {"user", "localtimestamp", "current_time", "current_timestamp", "current_date", "current_user"}
+# Texts that Spark takes for a moment that moves: a day by its name, or a time of today.
+_MOMENT = re.compile(r"\s*((now|today|tomorrow|yesterday)\b|T?\d{1,2}:)", re.IGNORECASE)
 
 
 def steady(query: exp.Expr) -> bool:
@@ -24,13 +24,11 @@ def steady(query: exp.Expr) -> bool:
 
 
 def _moves(node: exp.Expr) -> bool:
-    if isinstance(node, _UNSTEADY):
-        return True
-    if isinstance(node, exp.Func):
-        return type(node).__name__.startswith(("Current", "Local", "Session", "Now"))
     if isinstance(node, exp.Column):
         return not node.table and node.name.lower() in _SPOKEN
-    return isinstance(node, exp.Literal) and node.is_string and node.name.strip().lower() in _MOMENTS
+    if isinstance(node, exp.RawString) or (isinstance(node, exp.Literal) and node.is_string):
+        return _MOMENT.match(node.name) is not None
+    return isinstance(node, _UNSTEADY) or (isinstance(node, exp.Func) and _ASKING.match(type(node).__name__) is not None)
 
 
 def repeatable(options: Filtered) -> bool:
@@ -40,22 +38,3 @@ def repeatable(options: Filtered) -> bool:
     if isinstance(options, AppendOptions):
         return options.deduplicates or (options.filter_column is not None and options.lookback is None)
     return True
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A table as a run found it: which one, at which snapshot, with which columns."""
-
-    table: str
-    snapshot: int | None
-    schema: int
-
-    @classmethod
-    def of(cls, table: Table) -> "Seen":
-        return cls(str(table.metadata.table_uuid), table.metadata.current_snapshot_id, table.metadata.current_schema_id)
-
-
-def made_from(sql: str, metadata: ModelMetadata, sources: Mapping[str, Seen | str]) -> str:
-    """A digest of everything that the rows of a model come from: query, options, tables, and the words of views."""
-    told = {name: source if isinstance(source, str) else vars(source) for name, source in sorted(sources.items())}
-    return digest(json.dumps([sql_hash(sql), metadata.model_dump(mode="json"), told], sort_keys=True, default=str))

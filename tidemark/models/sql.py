@@ -12,7 +12,6 @@ from itertools import zip_longest
 import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
-from sqlglot.optimizer.scope import traverse_scope
 
 from tidemark.config.problems import did_you_mean
 from tidemark.lake import CATALOG
@@ -102,13 +101,27 @@ def references(query: exp.Query) -> tuple[Reference, ...]:
 
 
 def tables(query: exp.Query) -> Iterator[exp.Table]:
-    """The tables themselves, each place of them once."""
-    seen: set[int] = set()
-    for scope in traverse_scope(query):
-        for source in scope.sources.values():
-            if isinstance(source, exp.Table) and not isinstance(source.this, exp.Func) and id(source) not in seen:
-                seen.add(id(source))
-                yield source
+    """The tables themselves, in every place that has one: names of CTEs and in hints are none."""
+    for table in query.find_all(exp.Table):
+        if not isinstance(table.this, exp.Func) and not table.find_ancestor(exp.Hint) and not _names_a_cte(table):
+            yield table
+
+
+def _names_a_cte(table: exp.Table) -> bool:
+    """Whether the name is that of a CTE of a query around it. Inside of a CTE, only those written before it count."""
+    node: exp.Expr = table
+    while len(table.parts) == 1 and (around := node.parent) is not None:
+        written: list[exp.Expr] = []
+        if isinstance(around, exp.With):
+            written = around.expressions
+            if not around.args.get("recursive"):
+                written = written[: next(place for place, each in enumerate(written) if each is node)]
+        elif around.args.get("with_") not in (None, node):
+            written = around.args["with_"].expressions
+        if any(each.alias.lower() == table.name.lower() for each in written):
+            return True
+        node = around
+    return False
 
 
 def table_name(table: exp.Table) -> str:
