@@ -8,16 +8,9 @@ import yaml
 from tests.platform_assets.test_commands import Shell
 from tests.services.spark_cluster import spark_cluster
 
-MODEL = """/* ---
-materialization: incremental
-incremental: {strategy: merge, merge: {unique_key: id, filter_column: changed}}
---- */
-SELECT record.id, record.changed FROM bronze.default.shop.shop_orders__latest
-"""
-
 
 @pytest.mark.fault
-def test_a_catalogue_a_stream_and_a_model_on_a_cluster(tmp_path: Path) -> None:
+def test_a_stream_lands_by_tasks_on_a_cluster(tmp_path: Path) -> None:
     with spark_cluster(tmp_path / "cluster") as master:
         shell = Shell(tmp_path / "shell")
         shell.spark = {"spark": {"master": master}}
@@ -28,19 +21,9 @@ def test_a_catalogue_a_stream_and_a_model_on_a_cluster(tmp_path: Path) -> None:
         orders = {"id": "shop.orders", "key": ["id"], "cursor": "changed", "safety_window": "PT1H"}
         manifest = {"connector": "shop", "kind": "sql", "settings": {"url": shell.source.url}, "streams": [orders]}
         (shell.folder / "shop.connector.yaml").write_text(yaml.safe_dump(manifest))
-        (shell.folder / "models" / "silver").mkdir(parents=True)
-        (shell.folder / "models" / "silver" / "orders.sql").write_text(MODEL)
-        shop = {"app": "sqlite", "id": "1", "url": shell.source.url, "incremental-extraction": True}
-        shell.write(connections={"shop": shop}, connectors=["*.connector.yaml"], models={"path": "models"})
+        shell.write(connectors=["*.connector.yaml"])
 
-        assert shell.json("run", "shop")["labels"]["CREATED"] == 1
-        (first,) = shell.json("ingest", "default/shop")
-        assert (first["status"], first["landed"]) == ("published", 2)
-        (made,) = shell.json("model", "run", "silver.orders")
-        assert (made["status"], made["rows"]) == ("published", {"inserted": 2})
-        shell.source.execute("INSERT INTO orders VALUES (3, '2026-01-03T10:00:00Z')")
-        assert shell.json("ingest", "default/shop/shop.orders")["landed"] == 1
-        (merged,) = shell.json("model", "run", "silver.orders")
-        assert merged["rows"] == {"inserted": 1, "unchanged": 1}
+        (landed,) = shell.json("ingest", "default/shop")
+        assert (landed["status"], landed["landed"]) == ("published", 2)
         logs = list((tmp_path / "cluster" / "work").glob("app-*/*/stderr"))
-        assert len(logs) >= 5, "each command had an executor on the cluster"
+        assert logs, "its executor ran on the cluster"

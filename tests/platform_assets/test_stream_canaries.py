@@ -26,6 +26,7 @@ from tests.services.postgres import PostgresServer, drop_slots
 from tests.services.s3 import S3Server
 from tests.services.salesforce_soql import StubField
 from tests.services.salesforce_stub import Fault, SalesforceStub, record_id, salesforce_stub
+from tests.services.spark_connect import spark_connect
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(900)]
 
@@ -39,13 +40,44 @@ def canary() -> str:
     return f"canary{secrets.token_hex(8)}"
 
 
+class SharedSpark:
+    """A Spark Connect server for several platforms. What it has noted is searched when it has ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.remote = folder, ""
+        self.canaries: dict[str, str] = {}
+
+    def found(self) -> list[tuple[str, str]]:
+        left = [path for path in self.folder.rglob("*") if path.is_file()]
+        assert any("spark-events" in path.parts and path.stat().st_size > 10_000 for path in left)
+        sought = {name: text.encode() for name, text in self.canaries.items()}
+        read = ((path, path.read_bytes()) for path in left)
+        return [(path.name, name) for path, content in read for name, text in sought.items() if text in content]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedSpark]:
+    spark = SharedSpark(tmp_path_factory.mktemp("spark-connect"))
+    events = spark.folder / "spark-events"
+    events.mkdir()
+    with spark_connect(spark.folder, SPARK | {"spark.eventLog.dir": events.as_uri()}) as spark.remote:
+        yield spark
+    assert spark.found() == []
+
+
 class Watched:
     """A platform of one stream, run as a user runs it, and all that it wrote and said."""
 
     def __init__(
-        self, folder: Path, kind: str, settings: Mapping[str, Any], login: Mapping[str, str], **stream: Any
+        self,
+        folder: Path,
+        kind: str,
+        settings: Mapping[str, Any],
+        login: Mapping[str, str],
+        shared: SharedSpark | None = None,
+        **stream: Any,
     ) -> None:
-        self.folder, self.told = folder / "platform", ""
+        self.folder, self.told, self.shared = folder / "platform", "", shared
         self.events = self.folder / "spark-events"
         self.events.mkdir(parents=True)
         names = {field: f"CANARY_{field.upper()}" for field in login}
@@ -55,7 +87,8 @@ class Watched:
         }  # fmt: skip
         (self.folder / "shop.yaml").write_text(yaml.safe_dump(manifest))
         config = {"store": "state", "connectors": ["shop.yaml"], "tenants": ["t1"]}
-        spark = {"config": SPARK | {"spark.eventLog.dir": self.events.as_uri()}}
+        own = {"config": SPARK | {"spark.eventLog.dir": self.events.as_uri()}}
+        spark = {"remote": shared.remote} if shared else own
         (self.folder / "tidemark.yaml").write_text(yaml.safe_dump(config | {"spark": spark}))
         self.environment = {key: value for key, value in os.environ.items() if key != "TIDEMARK_CONFIG"}
         self.log_in(**login)
@@ -78,14 +111,18 @@ class Watched:
     def _run(self, *arguments: str) -> CompletedProcess[str]:
         return ran(*arguments, cwd=self.folder, env=self.environment)
 
-    def found(self, *, values: Mapping[str, str], secret: Mapping[str, str]) -> list[tuple[str, str]]:
+    def found(self, *, values: dict[str, str], secret: dict[str, str]) -> list[tuple[str, str]]:
         """Where the canaries are: values of state and keys outside of records, secrets anywhere."""
         left = [path for path in self.folder.rglob("*") if path.is_file()]
-        assert any(self.events in path.parents for path in left)
+        assert self.shared or any(self.events in path.parents for path in left)
         assert any(path.name == "control.db" for path in left)
         assert any(path.name.endswith(".metadata.json") for path in left)
         every = {name: text.encode() for name, text in secret.items()}
         told = every | {name: text.encode() for name, text in values.items()}
+        if self.shared:
+            self.shared.canaries |= {
+                f"{self.folder.parent.name}: {name}": text for name, text in {**values, **secret}.items()
+            }
         found = [("what was told", name) for name, text in told.items() if text in self.told.encode()]
         for path in left:
             sought = every if path.suffix in RECORDS else told
@@ -161,12 +198,12 @@ def test_nothing_of_a_table_is_found_outside_the_lake(tmp_path: Path, pg: Postgr
     assert watched.found(values=values, secret={"password": password}) == []
 
 
-def test_nothing_of_files_is_found_outside_the_lake(tmp_path: Path, s3: S3Server) -> None:
+def test_nothing_of_files_is_found_outside_the_lake(tmp_path: Path, s3: S3Server, shared: SharedSpark) -> None:
     key, broken, name = canary(), canary(), canary()
     bucket, client = s3.new_bucket(), s3.client()
     login = {"access_key": s3.access_key, "secret_key": s3.secret_key}
     settings = {"path": f"s3://{bucket}/in", "endpoint": s3.endpoint, "region": s3.region}
-    watched = Watched(tmp_path, "files", settings, login, key=["id"])
+    watched = Watched(tmp_path, "files", settings, login, shared, key=["id"])
     watched.environment = {each: text for each, text in watched.environment.items() if not each.startswith("AWS_")}
     content = f"id,item\n{key},pen\n{broken},too,many\n".encode()
     client.put_object(Bucket=bucket, Key=f"in/{name}.csv", Body=content)
@@ -185,7 +222,9 @@ def test_nothing_of_files_is_found_outside_the_lake(tmp_path: Path, s3: S3Server
     assert watched.found(values=values, secret={"secret_key": s3.secret_key, "wrong": wrong}) == []
 
 
-def test_nothing_of_an_odata_service_is_found_outside_the_lake(tmp_path: Path, cap_server: CapServer) -> None:
+def test_nothing_of_an_odata_service_is_found_outside_the_lake(
+    tmp_path: Path, cap_server: CapServer, shared: SharedSpark
+) -> None:
     key, later_key, wrong = 7_203_948_571_333, 7_203_948_571_444, canary()
     first, later = "2019-03-07T04:11:09.283Z", "2019-03-08T05:12:10.394Z"
     put = "INSERT INTO data_Orders (id, item, updated_at) VALUES ({}, '{}', '{}')"
@@ -194,7 +233,7 @@ def test_nothing_of_an_odata_service_is_found_outside_the_lake(tmp_path: Path, c
     with FaultProxy(cap_server.url) as proxy:
         settings = {"url": f"{proxy.url}/odata/v4/closed"}
         words = {"source": "Orders", "key": ["id"], "cursor": "updated_at", "safety_window": "PT1H", "deletes": "compare"}
-        watched = Watched(tmp_path, "odata", settings, login, **words)
+        watched = Watched(tmp_path, "odata", settings, login, shared, **words)
         assert watched.ingest() == 0, watched.told
         cap_server.execute(put.format(later_key, "ink", later))
         assert watched.ingest("--json") == 0, watched.told
@@ -230,7 +269,8 @@ def test_nothing_of_salesforce_is_found_outside_the_lake(tmp_path: Path, stub: S
     stub.add("Account", number, first, Name="pen")
     login = {"user": user, "password": password, "security_token": token}
     words = {"source": "Account", "key": ["Id"], "cursor": "SystemModstamp", "deletes": "compare"}
-    watched = Watched(tmp_path, "salesforce", {"domain": "acme.my", "ca_file": stub.ca_file}, login, **words)
+    settings = {"domain": "acme.my", "ca_file": stub.ca_file}
+    watched = Watched(tmp_path, "salesforce", settings, login, **words)
     watched.environment |= {"HTTPS_PROXY": stub.proxy, "https_proxy": stub.proxy}
     assert watched.ingest() == 0, watched.told
     stub.add("Account", number + 1, later, Name="ink")
@@ -248,7 +288,9 @@ def test_nothing_of_salesforce_is_found_outside_the_lake(tmp_path: Path, stub: S
     assert watched.found(values=values, secret=secret) == []
 
 
-def test_nothing_of_a_log_of_changes_is_found_outside_the_lake(tmp_path: Path, logical_pg: PostgresServer) -> None:
+def test_nothing_of_a_log_of_changes_is_found_outside_the_lake(
+    tmp_path: Path, logical_pg: PostgresServer, shared: SharedSpark
+) -> None:
     key, later_key, password, wrong = (canary() for _ in range(4))
     url, user = logical_pg.new_database(), f"reader_{secrets.token_hex(4)}"
     logical_pg.execute(
@@ -260,7 +302,8 @@ def test_nothing_of_a_log_of_changes_is_found_outside_the_lake(tmp_path: Path, l
         f"GRANT CREATE ON DATABASE {url.rpartition('/')[2]} TO {user}",
     )
     settings = {"url": url.replace("postgres@", "").replace("postgres:@", "")}
-    watched = Watched(tmp_path, "cdc", settings, {"user": user, "password": password}, source="orders", key=["id"])
+    login = {"user": user, "password": password}
+    watched = Watched(tmp_path, "cdc", settings, login, shared, source="orders", key=["id"])
     assert watched.ingest() == 0, watched.told
     logical_pg.execute(url, f"INSERT INTO orders VALUES ('{later_key}', 2)")
     before = watched.state()
@@ -283,7 +326,7 @@ def lsn_of(position: str) -> tuple[str, str]:
     return high, low
 
 
-def test_nothing_of_a_topic_is_found_outside_the_lake(tmp_path: Path, broker: KafkaServer) -> None:
+def test_nothing_of_a_topic_is_found_outside_the_lake(tmp_path: Path, broker: KafkaServer, shared: SharedSpark) -> None:
     key, later_key, content, wrong = (canary() for _ in range(4))
     topic = broker.new_topic()
     producer = Producer({"bootstrap.servers": broker.brokers, "log_level": 0})
@@ -295,7 +338,7 @@ def test_nothing_of_a_topic_is_found_outside_the_lake(tmp_path: Path, broker: Ka
     config = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     login = {"user": USER, "password": PASSWORD}
     settings = {"brokers": broker.brokers_with_login, "topic": topic, "config": config}
-    watched = Watched(tmp_path, "kafka", settings, login, key=["id"])
+    watched = Watched(tmp_path, "kafka", settings, login, shared, key=["id"])
     put(key)
     put(key, f"no JSON but {content}".encode())
     assert watched.ingest() == 0, watched.told

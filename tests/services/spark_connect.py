@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 @contextmanager
-def spark_connect(folder: Path) -> Iterator[str]:
+def spark_connect(folder: Path, config: Mapping[str, str] | None = None) -> Iterator[str]:
     """Its address, `sc://…`, for `spark: {remote: …}`. It knows Iceberg, and no lake: that is the client's to tell."""
     port = free_port()
     settings = DEFAULTS | quiet_config(cache_folder())
@@ -31,6 +31,7 @@ def spark_connect(folder: Path) -> Iterator[str]:
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        **(config or {}),
     }
     command = [f"{Path(pyspark.__file__).parent}/bin/spark-submit", "--master", "local[2]", "--class", SERVER]
     for name, value in settings.items():
