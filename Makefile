@@ -30,7 +30,7 @@ ui: setup  ## Dagster's web UI with all runs
 	@$(BIN)/python -m demo --ui
 
 test: setup check  ## Everything: checks, unit tests, Spark, servers, faults, browser
-	@$(BIN)/pytest -m "not fast" -q -n 2 --dist loadfile
+	@$(BIN)/pytest -m "not fast" -q -n 3 --dist loadfile --no-loadscope-reorder
 
 rounds: setup  ## 100 rounds of random changes, faults and kills for each kind of stream (SEED=… for the same again)
 	@TIDEMARK_ROUNDS=100 $(if $(SEED),TIDEMARK_SEED=$(SEED)) $(BIN)/pytest -q -s tests/connectors/test_stream_rounds.py

@@ -16,6 +16,13 @@ settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 ROOT = Path(__file__).parent.parent
+# Files that take minutes, the longest first: begun last, one of them keeps the other processes waiting.
+LONG = [
+    "test_schema_matrix", "test_commands", "test_model_faults", "test_model_commands", "test_stream_canaries",
+    "test_catalog_faults", "test_stream_rounds", "test_catalog_ddl", "test_models_web_ui", "test_catalog_elsewhere",
+    "test_catalog_concurrency", "test_connector_kit", "test_stream_faults", "test_catalog_bad_days", "test_web_ui",
+    "test_model_reviewed", "test_model_settled", "test_catalog_runs", "test_pack_ddl", "test_sql_streams", "test_cluster",
+]  # fmt: skip
 sys.path.insert(0, str(ROOT))
 # Spark's Python workers and child processes import test code too, and need the S3 server's credentials from the start.
 os.environ["PYTHONPATH"] = str(ROOT)
@@ -28,6 +35,10 @@ from tests.services.kafka import KafkaServer, kafka  # noqa: E402
 from tests.services.mariadb import MariadbServer, mariadb  # noqa: E402
 from tests.services.postgres import PostgresServer, logical_postgres, postgres  # noqa: E402
 from tests.services.s3 import S3Server, seaweedfs  # noqa: E402
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
 @pytest.fixture(autouse=True)
