@@ -111,13 +111,10 @@ def _names_a_cte(table: exp.Table) -> bool:
     """Whether the name is that of a CTE of a query around it. Inside of a CTE, only those written before it count."""
     node: exp.Expr = table
     while len(table.parts) == 1 and (around := node.parent) is not None:
-        written: list[exp.Expr] = []
-        if isinstance(around, exp.With):
-            written = around.expressions
-            if not around.args.get("recursive"):
-                written = written[: next(place for place, each in enumerate(written) if each is node)]
-        elif around.args.get("with_") not in (None, node):
-            written = around.args["with_"].expressions
+        ctes = around if isinstance(around, exp.With) else around.args.get("with_")
+        written = ctes.expressions if ctes is not None and ctes is not node else []
+        if isinstance(around, exp.With) and not around.args.get("recursive"):
+            written = written[: next(place for place, each in enumerate(written) if each is node)]
         if any(each.alias.lower() == table.name.lower() for each in written):
             return True
         node = around
