@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -137,8 +138,9 @@ def test_a_page_that_fails_is_asked_for_later_and_smaller_and_then_named(
             asked.append(page_size)
             raise SourceError("no")
 
-    monkeypatch.setattr(slices.time, "sleep", pauses.append)
-    monkeypatch.setattr(slices.random, "uniform", lambda low, high: high)
+    # Only there: other threads of this process sleep too.
+    monkeypatch.setattr(slices, "time", SimpleNamespace(sleep=pauses.append))
+    monkeypatch.setattr(slices, "random", SimpleNamespace(uniform=lambda low, high: high))
     run = IngestRun(stream.subject, str(uuid4()))
     run.begin()
     try:

@@ -1,8 +1,10 @@
 import multiprocessing
 import pickle
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -118,7 +120,8 @@ def test_on_postgresql_a_migration_waits_for_another(control_postgres):
 def test_two_that_turn_write_ahead_on_at_once_both_succeed(tmp_path, monkeypatch):
     other = sqlite3.connect(tmp_path / "control.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    monkeypatch.setattr("tidemark.control.transactions.time.sleep", lambda seconds: other.execute("ROLLBACK"))
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: other.execute("ROLLBACK"))
+    monkeypatch.setattr("tidemark.control.transactions.time", clock)
     control = ControlDatabase(f"sqlite:///{tmp_path}/control.db?timeout=0.01")
     assert control.runs.history("catalog", "a/1") == []
     control.close()
