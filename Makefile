@@ -4,6 +4,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Modules stay compiled, whatever the environment says: every command and every Spark worker begins with thousands of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup run ui test rounds check format bench-catalog bench-connectors bench-models lock clean
 

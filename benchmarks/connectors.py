@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import psycopg
@@ -34,10 +35,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.connectors")
     parser.add_argument("--repeat", type=int, default=5, help="runs of which the median is shown")
     parser.add_argument(
-        "--warm-up", type=int, default=10, help="runs before those, while Java still compiles; of dlt as many"
+        "--warm-up", type=int, default=20, help="runs before those, while Java still compiles; of dlt as many"
     )
     parser.add_argument("--sizes", default="1,4", help="millions of rows: the first one beside dlt, of the others only once")
     parser.add_argument("--ours", metavar="URL", help=argparse.SUPPRESS)  # a child: this size alone, with a Java of its own
+    parser.add_argument("--beside", metavar="PYTHON", help=argparse.SUPPRESS)  # where dlt is, to take turns with it
     chosen = parser.parse_args()
     if chosen.ours:
         ours(chosen.ours, int(chosen.sizes), chosen)
@@ -60,10 +62,10 @@ def main() -> None:
                 )  # fmt: skip
                 repeat, warm_up = (chosen.repeat, chosen.warm_up) if place == 0 else (1, 1)
                 asked = {"--ours": url, "--sizes": size, "--repeat": repeat, "--warm-up": warm_up}
+                if place == 0:
+                    asked["--beside"] = machine.peer_environment("dlt", PEER)
                 words = [str(word) for pair in asked.items() for word in pair]
                 subprocess.run([sys.executable, "-m", "benchmarks.connectors", *words], check=True)
-                if place == 0:
-                    dlt(url, size, chosen)
 
 
 def ours(url: str, size: int, chosen: argparse.Namespace) -> None:
@@ -103,13 +105,18 @@ def _ours(url: str, size: int, folder: Path, chosen: argparse.Namespace) -> None
     repeat = chosen.repeat
     cold, _ = ran("cold")
     print(f"{size} M rows × 10 → Bronze: first run of a process   {cold:6.2f} s", flush=True)
-    for number in range(chosen.warm_up):
-        ran(f"warming{number}")
-    taken = [ran(f"warm{number}") for number in range(repeat)]
-    median = statistics.median(seconds for seconds, _ in taken)
+    # In turns: the machine's own speed moves within minutes.
+    with Peer(chosen.beside, url) if chosen.beside else nullcontext() as peer:
+        if peer:
+            print(f"{size} M rows × 10 → dlt, Parquet: first run of a process {peer.load():6.2f} s", flush=True)
+        taken, theirs = [], []
+        for number in range(chosen.warm_up + repeat):
+            taken.append(ran(f"warm{number}"))
+            theirs += [peer.load()] if peer else []
     steps = " ".join(f"{name} {seconds:.2f}" for name, seconds in taken[-1][1].items())
-    each = ", ".join(f"{seconds:.2f}" for seconds, _ in taken)
-    print(f"{size} M rows × 10 → Bronze: warm, median of {each}   {median:6.2f} s   ({steps})", flush=True)
+    told("→ Bronze", size, [seconds for seconds, _ in taken[-repeat:]], steps)
+    if theirs:
+        told("→ dlt, Parquet", size, theirs[-repeat:])
     incremental = []
     for number in range(repeat):
         with psycopg.connect(url) as connection:
@@ -126,27 +133,36 @@ def _ours(url: str, size: int, folder: Path, chosen: argparse.Namespace) -> None
     print(f"{size} M rows: driver, Java and Python workers together, at their peak {memory.peak:.2f} GB", flush=True)
 
 
-def dlt(url: str, size: int, chosen: argparse.Namespace) -> None:
-    python = machine.peer_environment("dlt", PEER)
-    started = time.monotonic()
-    peer_times(python, url, 1)
-    cold = time.monotonic() - started
-    taken = peer_times(python, url, chosen.warm_up + chosen.repeat)[chosen.warm_up :]
-    each = ", ".join(f"{seconds:.2f}" for seconds in taken)
-    print(f"{size} M rows × 10 → dlt, Parquet: whole process          {cold:6.2f} s", flush=True)
-    print(f"{size} M rows × 10 → dlt, Parquet: warm, median of {each}  {statistics.median(taken):6.2f} s\n", flush=True)
+def told(what: str, size: int, seconds: list[float], steps: str = "") -> None:
+    each = ", ".join(f"{each:.2f}" for each in seconds)
+    words = f"   ({steps})" if steps else ""
+    print(f"{size} M rows × 10 {what}: warm, median of {each}   {statistics.median(seconds):6.2f} s{words}", flush=True)
 
 
-def peer_times(python: Path, url: str, repeat: int) -> list[float]:
-    quiet = os.environ | {"RUNTIME__LOG_LEVEL": "ERROR", "RUNTIME__DLTHUB_TELEMETRY": "false"}
-    done = subprocess.run(
-        [python, Path(__file__).with_name("dlt_peer.py"), url, str(repeat)],
-        env=quiet,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [float(each) for each in json.loads(done.stdout.splitlines()[-1])]
+class Peer:
+    """dlt in a process of its own, which loads the table whenever it is told to."""
+
+    def __init__(self, python: str, url: str) -> None:
+        quiet = os.environ | {"RUNTIME__LOG_LEVEL": "ERROR", "RUNTIME__DLTHUB_TELEMETRY": "false"}
+        command = [python, str(Path(__file__).with_name("dlt_peer.py")), url]
+        self._started = time.monotonic()
+        self._process = subprocess.Popen(command, env=quiet, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def load(self) -> float:
+        """Seconds for one load; of the first, since the process was begun."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("load\n")
+        self._process.stdin.flush()
+        seconds = float(self._process.stdout.readline())
+        started, self._started = self._started, 0.0
+        return time.monotonic() - started if started else seconds
+
+    def __enter__(self) -> "Peer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """The peer: dlt with its connectorx backend, PostgreSQL → Parquet files. Runs in an environment of its own."""
 
-import json
 import sys
 import tempfile
 import time
@@ -24,5 +23,5 @@ def load(url: str) -> float:
 
 
 if __name__ == "__main__":
-    url, repeat = sys.argv[1], int(sys.argv[2])
-    print(json.dumps([round(load(url), 2) for _ in range(repeat)]))
+    for _ in sys.stdin:
+        print(f"{load(sys.argv[1]):.3f}", flush=True)

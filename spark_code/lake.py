@@ -36,11 +36,16 @@ class Lake:
         if self.reader.table(name) is not None:
             return
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{name.rpartition('.')[0]}")
+        self.create_namespace(name.rpartition(".")[0])
         self.spark.sql(
             f"CREATE TABLE IF NOT EXISTS {CATALOG}.{name} ({columns}) USING iceberg "
             f"PARTITIONED BY ({partitioned_by}) TBLPROPERTIES ({listed})"
         )
+
+    def create_namespace(self, name: str) -> None:
+        """By Spark, which also makes the catalogue's own tables in a new database."""
+        if not self.reader.has_namespace(name):
+            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{name}")
 
     def table(self, name: str, snapshot: int | None = None) -> DataFrame:
         """A snapshot's rows; the published one's unless said otherwise."""

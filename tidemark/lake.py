@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from urllib.parse import urlencode
 
@@ -138,6 +139,8 @@ class LakeReader:
     def __init__(self, settings: LakeSettings) -> None:
         self.settings = settings
         self._catalog: Catalog | None = None
+        self._engine: duckdb.DuckDBPyConnection | None = None
+        self._starting = Lock()
 
     @property
     def catalog(self) -> Catalog:
@@ -154,13 +157,19 @@ class LakeReader:
         except (OperationalError, ProgrammingError) as error:
             if is_missing_catalogue(error):
                 return None
-            raise LakeError(
-                f"the lake's catalogue database cannot be read: {error.orig.__class__.__name__}. Run `tidemark doctor`."
-            ) from error
+            raise unreadable(error) from error
         except FileNotFoundError as error:
             raise LakeError(
                 f"{name}: the lake lost the table's metadata file. Restore it, or drop the table for a new full run."
             ) from error
+
+    def has_namespace(self, name: str) -> bool:
+        try:
+            return self.catalog.namespace_exists(name)
+        except (OperationalError, ProgrammingError) as error:
+            if is_missing_catalogue(error):
+                return False
+            raise unreadable(error) from error
 
     def published(self, name: str) -> Snapshot | None:
         table = self.table(name)
@@ -184,9 +193,16 @@ class LakeReader:
         return snapshot_files(table, snapshot)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """A DuckDB of its own that reads the lake's files where they lie."""
-        # Files never change, so what was once learnt of one holds.
+        """A connection to a DuckDB that reads the lake's files where they lie. Only temporary tables are its own."""
+        with self._starting:
+            if self._engine is None:
+                self._engine = self._started()
+        return self._engine.cursor()
+
+    def _started(self) -> duckdb.DuckDBPyConnection:
+        """To start one takes as long as to check a small run, so one serves all."""
         db = duckdb.connect()
+        # Files never change, so what was once learnt of one holds.
         db.execute("SET parquet_metadata_cache = true")
         if self.settings.on_s3:
             db.register_filesystem(s3_files(self.settings))
@@ -273,6 +289,11 @@ def s3_files(settings: LakeSettings) -> Any:
 
     bucket = make_url(settings.warehouse).host
     return ArrowFSWrapper(PyArrowFileIO(settings.for_python()).fs_by_scheme("s3", bucket))
+
+
+def unreadable(error: OperationalError | ProgrammingError) -> LakeError:
+    kind = error.orig.__class__.__name__
+    return LakeError(f"the lake's catalogue database cannot be read: {kind}. Run `tidemark doctor`.")
 
 
 def is_missing_catalogue(error: Any) -> bool:

@@ -58,7 +58,7 @@ class BronzeTable:
             # By Spark: it also makes the catalogue's own tables in a new database.
             parts = namespace.split(".")
             for depth in range(1, len(parts) + 1):
-                self.lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{'.'.join(parts[:depth])}")
+                self.lake.create_namespace(".".join(parts[:depth]))
             location = "/".join([self.lake.reader.settings.warehouse.rstrip("/"), *parts, last])
             return self.lake.reader.catalog.create_table(self.name, schema, location=location, properties=PROPERTIES)
         with found.update_schema() as update:

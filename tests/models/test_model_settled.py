@@ -1,9 +1,11 @@
 """A model is not made again from what it was made from: as long as no table behind it has changed, a run reads none."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from resources.platform import share_platform
 from spark_code.models.plan import planned
 from spark_code.models.restore import backfill, restore
 from spark_code.models.strategies import key_facts as real_key_facts
@@ -227,3 +229,19 @@ def test_rows_that_are_only_added_are_added_by_every_run(fed: ModelLab) -> None:
     for rows in (2, 4):
         fed.run("shop.log", SQL, **model)
         assert len(fed.rows("shop.log")) == rows
+
+
+def test_another_setting_of_spark_may_mean_other_rows(fed: ModelLab) -> None:
+    assert again(fed) == SETTLED
+    config = fed.platform.config
+    spark = config.spark.model_copy(update={"config": config.spark.config | {"spark.sql.ansi.enabled": "false"}})
+    fed.platform = share_platform(replace(fed.platform, config=config.model_copy(update={"spark": spark})))
+    assert again(fed) != SETTLED
+    assert again(fed) == SETTLED
+
+
+def test_a_query_does_not_see_the_environment_and_one_that_asks_for_it_is_read_every_time(fed: ModelLab) -> None:
+    asking = "SELECT id, at, '${env:PATH}' AS v FROM feeds_in.orders"
+    fed.run("shop.t", asking, full=True, **MERGE)
+    assert {row["v"] for row in fed.rows("shop.t")} == {"${env:PATH}"}
+    assert again(fed, asking) != SETTLED

@@ -80,3 +80,10 @@ def test_java_begins_with_the_archived_classes_and_python_with_the_imports_of_ta
 def children(pid: int) -> list[int]:
     found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return [*found, *(each for child in found for each in children(child))]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("spark", [SparkSettings(), SparkSettings(remote="sc://host")], ids=["local", "remote"])
+def test_tables_are_never_taken_from_a_cache_whatever_the_lake_says(spark: SparkSettings) -> None:
+    told = session_config(spark, LakeSettings(SQLITE.properties | {"cache-enabled": "true"}))
+    assert told["spark.sql.catalog.lake.cache-enabled"] == "false"

@@ -85,7 +85,7 @@ class Verification:
             "vanished": "SELECT unit_key FROM read_at_source WHERE kind = 'vanished'",
             "extracted": "SELECT * EXCLUDE (kind) FROM read_at_source WHERE kind = 'column'",
         }.items():
-            self._db.execute(f"CREATE TABLE {name} AS {query}")
+            self._db.execute(f"CREATE TEMP TABLE {name} AS {query}")
         for name in arrived:
             self._db.unregister(name)
         # What should become of each table, and what did.
@@ -166,7 +166,7 @@ class Verification:
     def _carried_byte_for_byte(self, facts: dict[str, Any]) -> CheckResult:
         content = "unit_key, hash(kind, qualified_name, entity) AS content"
         for name, files in (("whole_before", self._before), ("whole_after", self._after)):
-            self._db.execute(f"CREATE TABLE {name} AS SELECT {content} FROM {rows_of(files)}")
+            self._db.execute(f"CREATE TEMP TABLE {name} AS SELECT {content} FROM {rows_of(files)}")
         return self._verdict(
             "carried_unchanged",
             """WITH b AS (FROM whole_before SEMI JOIN (FROM judged WHERE carried) USING (unit_key)),
@@ -203,7 +203,7 @@ CHECKS: Mapping[str, Callable[[Verification], CheckResult]] = {
 
 # One row per unit: its label, what its columns were, what was read for it, what is staged; and what is wrong with it.
 DECISIONS = """
-CREATE TABLE judged AS
+CREATE TEMP TABLE judged AS
 WITH told AS (
     SELECT kind, unit_key, qualified_name, entity,
            CASE WHEN unit_key IN (FROM vanished) THEN 'REMOVED' ELSE label END AS label

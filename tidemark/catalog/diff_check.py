@@ -47,7 +47,7 @@ def diff_agrees_with_state(evidence: Evidence, store: ObjectStore, root: str) ->
         for name, snapshot in (("before", evidence.base), ("after", evidence.staged)):
             rows = rows_of(files_of(evidence, snapshot) if touched.num_rows else None)
             fields = "kind, qualified_name, run_id, unit_key"
-            db.execute(f"CREATE TABLE {name} AS SELECT {fields} FROM {rows} SEMI JOIN touched USING (unit_key)")
+            db.execute(f"CREATE TEMP TABLE {name} AS SELECT {fields} FROM {rows} SEMI JOIN touched USING (unit_key)")
         db.execute(WANTED, {"run": evidence.run_id})
         found = db.execute("SELECT what, kind, qualified_name FROM faults ORDER BY ALL").fetchall()
         counts = db.execute("SELECT (SELECT count(*) FROM diff_fresh), (SELECT count(*) FROM diff_gone)").fetchall()

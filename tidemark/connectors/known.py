@@ -1,6 +1,7 @@
 """Which records have landed, by their content hashes: sorted numbers, sixteen bytes a record, looked up page by page."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -41,33 +42,67 @@ class Hashes:
             place = place + 1  # two hashes that begin alike
 
 
+class Part:
+    """Hashes that came together. Their first halves, in order, nearly always tell that none of them came before."""
+
+    def __init__(self, high: Half, low: Half, first: Half | None = None) -> None:
+        self.high, self.low = high, low
+        self.first = np.sort(high) if first is None else first
+
+    def __len__(self) -> int:
+        return len(self.high)
+
+    @cached_property
+    def all(self) -> Hashes:
+        return Hashes.of(self.high, self.low)
+
+    @property
+    def has_twins(self) -> bool:
+        return bool((self.first[1:] == self.first[:-1]).any())
+
+    def may_have_some_of(self, other: "Part") -> bool:
+        if not len(self):
+            return False
+        place = np.minimum(np.searchsorted(self.first, other.first), len(self) - 1)
+        return bool((self.first[place] == other.first).any())
+
+    def __add__(self, other: "Part") -> "Part":
+        # Two pieces that are in order each: to merge them is quicker than to sort.
+        first = np.sort(np.concatenate([self.first, other.first]), kind="stable")
+        return Part(np.concatenate([self.high, other.high]), np.concatenate([self.low, other.low]), first)
+
+
 class Known:
     """What has landed, in earlier runs and so far in this slice."""
 
     def __init__(self, before: pa.Array) -> None:
-        self._parts = [Hashes.of(*halves(before))]
+        self._parts = [Part(*halves(before))]
 
     def new(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that are not there yet, each once."""
-        high, low = halves(rows["content_hash"])
-        order = sorting(high, low)
-        high, low = high[order], low[order]
-        fresh = np.ones(len(high), np.bool_)
-        fresh[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
-        for part in self._parts:
-            fresh &= ~part.has(high, low)
-        if not fresh.all():
-            kept = np.empty(len(fresh), np.bool_)
-            kept[order] = fresh
-            rows, high, low = rows.filter(pa.array(kept)), high[fresh], low[fresh]
-        self._add(Hashes(high, low))
+        page = Part(*halves(rows["content_hash"]))
+        if page.has_twins or any(part.may_have_some_of(page) for part in self._parts):
+            fresh = self._fresh(page)
+            rows, page = rows.filter(pa.array(fresh)), Part(page.high[fresh], page.low[fresh])
+        self._add(page)
         return rows
 
-    def _add(self, part: Hashes) -> None:
-        # The first part is what landed before, often much: it is never sorted again.
+    def _fresh(self, page: Part) -> npt.NDArray[np.bool_]:
+        """Which of them are the first of their kind."""
+        order = sorting(page.high, page.low)
+        high, low = page.high[order], page.low[order]
+        first = np.ones(len(high), np.bool_)
+        first[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+        for part in self._parts:
+            first &= ~part.all.has(high, low)
+        fresh = np.empty(len(first), np.bool_)
+        fresh[order] = first
+        return fresh
+
+    def _add(self, part: Part) -> None:
+        # The first part is what landed before, often much: it is never merged.
         while len(self._parts) > 1 and len(self._parts[-1]) < GROWTH * len(part):
-            last = self._parts.pop()
-            part = Hashes.of(np.concatenate([last.high, part.high]), np.concatenate([last.low, part.low]))
+            part = self._parts.pop() + part
         self._parts.append(part)
 
 

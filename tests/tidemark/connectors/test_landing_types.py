@@ -6,6 +6,8 @@ import time
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spark_code.connectors.bronze import landing_field, merged, normal
 from tidemark.connectors.bronze import is_set
@@ -72,6 +74,23 @@ def test_what_has_landed_is_left_out_and_what_comes_twice_lands_once() -> None:
     new = known.new(page)["content_hash"]
     assert new.to_pylist() == [*hashes(*range(1, 1000, 2)).to_pylist(), alike[2]]
     assert known.new(page).num_rows == 0
+
+
+@given(
+    before=st.lists(st.integers(0, 300)),
+    pages=st.lists(st.lists(st.integers(0, 300), max_size=12), max_size=8),
+)
+def test_every_record_lands_once_whatever_page_it_comes_in(before: list[int], pages: list[list[int]]) -> None:
+    def hashed(numbers: list[int]) -> list[bytes]:
+        # Every third begins as the one before it does.
+        return [(number - number % 3 // 2).to_bytes(8, "big") + number.to_bytes(8, "big") for number in numbers]
+
+    known, there = Known(pa.array(hashed(before), pa.binary())), set(hashed(before))
+    for page in map(hashed, pages):
+        expected = [each for place, each in enumerate(page) if each not in there and each not in page[:place]]
+        new = known.new(pa.record_batch({"content_hash": pa.array(page, pa.binary())}))
+        assert new["content_hash"].to_pylist() == expected
+        there.update(page)
 
 
 def test_a_flag_as_large_text_means_what_it_says() -> None:

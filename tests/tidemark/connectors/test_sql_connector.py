@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -22,6 +23,7 @@ from tests.services.databases import (
     postgresql_database,
     sqlite_database,
 )
+from tests.services.mariadb import MariadbServer
 from tests.services.ports import free_port
 from tests.services.postgres import PostgresServer
 from tidemark.connectors.bronze import greatest_cursor
@@ -540,6 +542,39 @@ def test_a_wrong_password_is_refused_and_never_told(request: pytest.FixtureReque
             question()
         assert "wr0ng" not in f"{told.value!r} {connector!r}"
         assert told.value.__cause__ is None
+
+
+@pytest.mark.service
+def test_a_table_that_somebody_else_has_locked_is_not_waited_for_for_ever(
+    pg: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = postgresql_database(pg)
+    db.create("orders", id="bigint", at="instant")
+    db.put("orders", [(1, NOON)])
+    brief = adbc_driver.SETTING.replace("'60s'", "'100ms'")
+    assert brief != adbc_driver.SETTING
+    monkeypatch.setattr(adbc_driver, "SETTING", brief)
+    with psycopg.connect(db.url) as holder:
+        holder.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(SourceError, match=r"shop\.orders: .* is locked, and was not let go within 60 s"):
+            pages(db, spec(source="orders", cursor="at"))
+    assert sum(page.num_rows for page in pages(db, spec(source="orders", cursor="at"))) == 1
+
+
+@pytest.mark.service
+def test_mariadb_too_gives_up_waiting_for_a_lock(maria: MariadbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    db = mariadb_database(maria)
+    db.create("orders", id="bigint", at="instant")
+    db.put("orders", [(1, NOON)])
+    (words,) = mariadb.SESSION
+    brief = words.replace("lock_wait_timeout = 60", "lock_wait_timeout = 1")
+    assert brief != words
+    monkeypatch.setattr(mariadb, "SESSION", (brief,))
+    with maria.connected(db.url.rpartition("/")[2]) as holder, holder.cursor() as cursor:
+        cursor.execute("LOCK TABLES orders WRITE")
+        with pytest.raises(SourceError, match="is locked, and was not let go within 60 s"):
+            pages(db, spec(source="orders", cursor="at"))
+    assert sum(page.num_rows for page in pages(db, spec(source="orders", cursor="at"))) == 1
 
 
 @pytest.mark.fast

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from tidemark.connectors.kinds._sql_dialects.base import LOCK_SECONDS
+
 # A server that is gone is noticed, even if it never said so.
 PATIENCE = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 # A value is the same text whatever is set for the role or the database.
@@ -20,6 +22,7 @@ SESSION = {
     "extra_float_digits": "1",
     "standard_conforming_strings": "on",
     "statement_timeout": "0",
+    "lock_timeout": f"{LOCK_SECONDS}s",
 }
 SETTING = "SELECT " + ", ".join(f"set_config('{name}', '{value}', false) AS {name}" for name, value in SESSION.items())
 

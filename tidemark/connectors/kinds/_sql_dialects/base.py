@@ -15,10 +15,12 @@ from tidemark.connectors.contract import StreamDescription
 from tidemark.connectors.cursors import Cursor, CursorType
 from tidemark.connectors.stream import StreamSpec
 from tidemark.connectors.timestamps import Timestamp
-from tidemark.errors import ConfigError
+from tidemark.errors import ConfigError, SourceError
 
 INSTANT = pa.timestamp("us", tz="UTC")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# How long somebody else's lock on a table is waited for. Some servers would wait for a day, or for ever.
+LOCK_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,12 @@ class Column:
     unique: bool = False
     # It may lack a value. Only what the database forbids is known never to.
     nullable: bool = True
+
+
+def locked(who: str) -> SourceError:
+    return SourceError(
+        f"{who} is locked, and was not let go within {LOCK_SECONDS} s. Run again when the lock's holder is done."
+    )
 
 
 class Dialect(ABC):

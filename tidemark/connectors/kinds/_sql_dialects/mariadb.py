@@ -13,16 +13,28 @@ import pymysql
 
 from tidemark.connectors.contract import StreamDescription
 from tidemark.connectors.cursors import Cursor, CursorType
-from tidemark.connectors.kinds._sql_dialects.base import INSTANT, Column, Dialect, parts_of, source_of, written
+from tidemark.connectors.kinds._sql_dialects.base import (
+    INSTANT,
+    LOCK_SECONDS,
+    Column,
+    Dialect,
+    locked,
+    parts_of,
+    source_of,
+    written,
+)
 from tidemark.connectors.kinds._sql_dialects.connectorx_driver import DriverFailed, ValueUnreadable, fetched
 from tidemark.errors import ConfigError, SourceError, SourceRefused, SourceUnreachable
 
 # The words of a session, whatever the server's own: instants in UTC, `"` and `\` as the standard has them, long keys sorted
 # by all of their bytes (an index has up to 3072) instead of the first 1024.
-SESSION = ("SET time_zone = '+00:00', sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES', max_sort_length = 4096",)
+SESSION = (
+    "SET time_zone = '+00:00', sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES', max_sort_length = 4096, "
+    f"lock_wait_timeout = {LOCK_SECONDS}",
+)
 
 # How long a server is waited for: to say anything at all, and to answer a question about itself.
-CONNECT_SECONDS, ANSWER_SECONDS = 10, 60
+CONNECT_SECONDS, ANSWER_SECONDS = 10, LOCK_SECONDS + 10
 
 # By name, and by name when unsigned: the type that holds every value.
 INTEGERS = {
@@ -65,6 +77,7 @@ ORDER BY table_schema, table_name, seq_in_index"""
 # What the server says to a login that is wrong or lacks a right.
 REFUSALS = {1044, 1045, 1130, 1142, 1143, 1227, 1251, 1370, 1524, 1698, 1820, 1862, 3118, 4151}
 NO_DATABASE = 1049
+LOCKED = 1205
 
 
 class MariadbDialect(Dialect):
@@ -226,6 +239,8 @@ class MariadbDialect(Dialect):
             return SourceRefused(
                 f"{who} refuses the login, or a right that it needs (error {code}). Check user and password."
             )
+        if code == LOCKED:
+            return locked(who)
         if code == NO_DATABASE:
             return SourceError(f"{who}: there is no such database. Check the url.")
         if 2000 <= code < 3000 or not isinstance(code, int):

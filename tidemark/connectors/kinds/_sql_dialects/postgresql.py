@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tidemark.connectors.contract import StreamDescription
 from tidemark.connectors.kinds._sql_dialects.adbc_driver import DriverFailed, ValueUnreadable, address, connected, streamed
-from tidemark.connectors.kinds._sql_dialects.base import INSTANT, Column, Dialect, source_of
+from tidemark.connectors.kinds._sql_dialects.base import INSTANT, LOCK_SECONDS, Column, Dialect, locked, source_of
 from tidemark.errors import SourceError, SourceRefused, SourceUnreachable
 
 POSTGRESQL_TYPES = {
@@ -57,6 +57,7 @@ REFUSALS = re.compile(
 
 # A login that is wrong, a right that is lacking.
 REFUSED_CODES = ("28", "42501")
+LOCKED_CODE = psycopg.errors.LockNotAvailable.sqlstate
 
 
 class PostgresqlDialect(Dialect):
@@ -141,14 +142,19 @@ class PostgresqlDialect(Dialect):
         except DriverFailed as error:
             if (error.code or "").startswith(REFUSED_CODES):
                 raise SourceRefused(f"{who} refuses the login, or a right that it needs. Check user and password.") from None
+            if error.code == LOCKED_CODE:
+                raise locked(who) from None
             raise self._named(str(error), who) from None
 
     def _ask(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         try:
             with psycopg.connect(address(self.url)) as connection:
+                connection.execute(f"SET lock_timeout = '{LOCK_SECONDS}s'")
                 return connection.execute(sql.encode(), values or None).fetchall()
         except DriverFailed as error:
             raise self._named(str(error), self.target) from None
+        except psycopg.errors.LockNotAvailable:
+            raise locked(self.target) from None
         except psycopg.OperationalError as error:
             raise self._named(str(error), self.target) from None
         except psycopg.errors.InsufficientPrivilege:
