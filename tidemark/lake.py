@@ -1,10 +1,10 @@
 """The lake without Spark: where it is, and a second, independent reader of its tables (pyiceberg plans, DuckDB reads)."""
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 from typing import Any
 from urllib.parse import urlencode
 
@@ -139,8 +139,6 @@ class LakeReader:
     def __init__(self, settings: LakeSettings) -> None:
         self.settings = settings
         self._catalog: Catalog | None = None
-        self._engine: duckdb.DuckDBPyConnection | None = None
-        self._starting = Lock()
 
     @property
     def catalog(self) -> Catalog:
@@ -194,19 +192,7 @@ class LakeReader:
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A connection to a DuckDB that reads the lake's files where they lie. Only temporary tables are its own."""
-        with self._starting:
-            if self._engine is None:
-                self._engine = self._started()
-        return self._engine.cursor()
-
-    def _started(self) -> duckdb.DuckDBPyConnection:
-        """To start one takes as long as to check a small run, so one serves all."""
-        db = duckdb.connect()
-        # Files never change, so what was once learnt of one holds.
-        db.execute("SET parquet_metadata_cache = true")
-        if self.settings.on_s3:
-            db.register_filesystem(s3_files(self.settings))
-        return db
+        return engine_of(self.settings).cursor()
 
     def read(self, name: str, snapshot: int, fields: Iterable[str], where: str = "true") -> pa.Table:
         """Some fields of the rows of a snapshot, in no order."""
@@ -280,6 +266,25 @@ def snapshot_files(table: Table, snapshot: int) -> SnapshotFiles:
         if task.delete_files:
             deletes[path] = frozenset(plain_path(file.file_path) for file in task.delete_files)
     return SnapshotFiles(data, deletes, table.schema().as_arrow())
+
+
+# By process too: one that was forked must neither use the engine of its parent nor end it.
+ENGINES: dict[tuple[int, frozenset[tuple[str, str]]], duckdb.DuckDBPyConnection] = {}
+
+
+def engine_of(lake: LakeSettings) -> duckdb.DuckDBPyConnection:
+    """The process's DuckDB for this lake, begun once: that takes as long as to check a small run."""
+    key = (os.getpid(), frozenset(lake.properties.items() if lake.on_s3 else ()))
+    return ENGINES.get(key) or ENGINES.setdefault(key, started_engine(lake))
+
+
+def started_engine(lake: LakeSettings) -> duckdb.DuckDBPyConnection:
+    db = duckdb.connect()
+    # Files never change, so what was once learnt of one holds.
+    db.execute("SET parquet_metadata_cache = true")
+    if lake.on_s3:
+        db.register_filesystem(s3_files(lake))
+    return db
 
 
 def s3_files(settings: LakeSettings) -> Any:
