@@ -42,6 +42,8 @@ PROPERTIES = {
 STATE = "tidemark.model-state"
 # What a refresh in chunks was begun for: it goes on only if that is still so.
 REFRESH = "tidemark.refresh"
+# Spark's name for a table that it does not find.
+MISSING = "TABLE_OR_VIEW_NOT_FOUND"
 
 
 class ModelAdapter:
@@ -87,6 +89,12 @@ class ModelAdapter:
         except BadSql as wrong:
             raise QueryInvalid(f"{name}: its query, line {wrong.line}: {wrong}") from None
         except (ParseException, AnalysisException) as wrong:
+            if wrong.getCondition() == MISSING:
+                missing = (wrong.getMessageParameters() or {}).get("relationName", "a table").replace("`", "")
+                raise QueryInvalid(
+                    f"{name}: its query reads {missing}, which is not there. Ingest the stream, or run the model, that it "
+                    "belongs to first."
+                ) from None
             raise QueryInvalid(f"{name}: its query cannot be read: {first_words(wrong)}") from None
         self._refuse_nameless(frame, name)
         return frame

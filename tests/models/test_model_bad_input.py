@@ -31,7 +31,8 @@ COLUMNS = "id int, at int, v string"
     ("sql", "words"),
     [
         ("SELEC id FROM source", "its query"),
-        ("SELECT id FROM nowhere", "cannot be read: .*nowhere"),
+        ("SELECT id FROM nowhere", "its query reads nowhere, which is not there. Ingest"),
+        ("SELECT id FROM lake.bronze.a.b.c", r"its query reads lake\.bronze\.a\.b\.c, which is not there"),
         ("SELECT nothing FROM source", "cannot be read: .*nothing"),
         ("SELECT id, at, v AS ID FROM source", "columns of the same name: id, ID|columns of the same name: ID, id"),
         ("SELECT id, v FROM source", "no column at, which filter_column names"),
