@@ -43,9 +43,11 @@ class Lake:
         )
 
     def create_namespace(self, name: str) -> None:
-        """By Spark, which also makes the catalogue's own tables in a new database."""
-        if not self.reader.has_namespace(name):
-            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{name}")
+        """With those that it lies in. By Spark, which also makes the catalogue's own tables in a new database."""
+        parts = name.split(".")
+        for depth in range(1, len(parts) + 1):
+            if not self.reader.has_namespace(".".join(parts[:depth])):
+                self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{'.'.join(parts[:depth])}")
 
     def table(self, name: str, snapshot: int | None = None) -> DataFrame:
         """A snapshot's rows; the published one's unless said otherwise."""

@@ -280,8 +280,8 @@ def engine_of(lake: LakeSettings) -> duckdb.DuckDBPyConnection:
 
 def started_engine(lake: LakeSettings) -> duckdb.DuckDBPyConnection:
     db = duckdb.connect()
-    # Files never change, so what was once learnt of one holds.
-    db.execute("SET parquet_metadata_cache = true")
+    # Files never change, so what was once learnt of one holds. Rows are read each time: a check looks at what is stored.
+    db.execute("SET parquet_metadata_cache = true; SET enable_external_file_cache = false")
     if lake.on_s3:
         db.register_filesystem(s3_files(lake))
     return db

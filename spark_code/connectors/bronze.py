@@ -54,12 +54,8 @@ class BronzeTable:
         """The table, made or widened so that it holds rows of this schema. Nothing it has is ever taken away."""
         found = self.table
         if found is None:
-            namespace, _, last = self.name.rpartition(".")
-            # By Spark: it also makes the catalogue's own tables in a new database.
-            parts = namespace.split(".")
-            for depth in range(1, len(parts) + 1):
-                self.lake.create_namespace(".".join(parts[:depth]))
-            location = "/".join([self.lake.reader.settings.warehouse.rstrip("/"), *parts, last])
+            self.lake.create_namespace(self.name.rpartition(".")[0])
+            location = "/".join([self.lake.reader.settings.warehouse.rstrip("/"), *self.name.split(".")])
             return self.lake.reader.catalog.create_table(self.name, schema, location=location, properties=PROPERTIES)
         with found.update_schema() as update:
             update.union_by_name(schema)

@@ -4,9 +4,13 @@ import gc
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tidemark import lake
 from tidemark.lake import LakeReader, LakeSettings
@@ -56,3 +60,31 @@ def test_one_engine_serves_all_questions(monkeypatch: pytest.MonkeyPatch) -> Non
         for _ in range(10):
             reader.connect().close()
     assert started == [1]
+
+
+class RemoteFiles(MemoryFileSystem):
+    """Files that DuckDB takes for remote ones, all of the same age."""
+
+    protocol = "s3"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return "/" + path.removeprefix("s3://").lstrip("/")
+
+    def modified(self, path: str) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_check_looks_at_what_is_stored_and_not_at_what_was_read_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, reader = RemoteFiles(), LakeReader(LakeSettings({"warehouse": "s3://bucket/lake"}))
+    monkeypatch.setattr(lake, "ENGINES", {})
+    monkeypatch.setattr(lake, "s3_files", lambda _: files)
+
+    def stored_and_read(value: int) -> list[tuple[int]]:
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"a": [value] * 1000}), sink, compression="none", use_dictionary=False)
+        files.pipe("s3://bucket/file.parquet", sink.getvalue().to_pybytes())
+        with reader.connect() as db:
+            return db.execute(f"SELECT sum(a) FROM {lake.parquet(['s3://bucket/file.parquet'])}").fetchall()
+
+    assert [stored_and_read(1), stored_and_read(2)] == [[(1000,)], [(2000,)]]

@@ -1,4 +1,4 @@
-"""Which records have landed, by their content hashes: sorted numbers, sixteen bytes a record, looked up page by page."""
+"""Which records have landed, by their content hashes: numbers in order, 16 to 24 bytes a record, looked up page by page."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,31 +45,35 @@ class Hashes:
 class Part:
     """Hashes that came together. Their first halves, in order, nearly always tell that none of them came before."""
 
-    def __init__(self, high: Half, low: Half, first: Half | None = None) -> None:
+    def __init__(self, high: Half, low: Half, starts: Half | None = None) -> None:
         self.high, self.low = high, low
-        self.first = np.sort(high) if first is None else first
+        self.starts = np.sort(high) if starts is None else starts
 
     def __len__(self) -> int:
         return len(self.high)
 
     @cached_property
     def all(self) -> Hashes:
-        return Hashes.of(self.high, self.low)
+        both = Hashes.of(self.high, self.low)
+        # In order they serve as well: none of them is kept twice.
+        self.high = self.starts = both.high
+        self.low = both.low
+        return both
 
     @property
     def has_twins(self) -> bool:
-        return bool((self.first[1:] == self.first[:-1]).any())
+        return bool((self.starts[1:] == self.starts[:-1]).any())
 
     def may_have_some_of(self, other: "Part") -> bool:
         if not len(self):
             return False
-        place = np.minimum(np.searchsorted(self.first, other.first), len(self) - 1)
-        return bool((self.first[place] == other.first).any())
+        place = np.minimum(np.searchsorted(self.starts, other.starts), len(self) - 1)
+        return bool((self.starts[place] == other.starts).any())
 
     def __add__(self, other: "Part") -> "Part":
         # Two pieces that are in order each: to merge them is quicker than to sort.
-        first = np.sort(np.concatenate([self.first, other.first]), kind="stable")
-        return Part(np.concatenate([self.high, other.high]), np.concatenate([self.low, other.low]), first)
+        starts = np.sort(np.concatenate([self.starts, other.starts]), kind="stable")
+        return Part(np.concatenate([self.high, other.high]), np.concatenate([self.low, other.low]), starts)
 
 
 class Known:

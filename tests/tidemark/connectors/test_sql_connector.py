@@ -29,7 +29,7 @@ from tests.services.postgres import PostgresServer
 from tidemark.connectors.bronze import greatest_cursor
 from tidemark.connectors.contract import Slice, Window, fixed_window
 from tidemark.connectors.kinds import sql
-from tidemark.connectors.kinds._sql_dialects import adbc_driver, mariadb
+from tidemark.connectors.kinds._sql_dialects import adbc_driver, mariadb, postgresql
 from tidemark.connectors.kinds.sql import SqlConnector
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import ConfigError, SourceError, SourceRefused, SourceUnreachable
@@ -558,6 +558,9 @@ def test_a_table_that_somebody_else_has_locked_is_not_waited_for_for_ever(
         holder.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(SourceError, match=r"shop\.orders: .* is locked, and was not let go within 60 s"):
             pages(db, spec(source="orders", cursor="at"))
+        monkeypatch.setattr(postgresql, "LOCK_SECONDS", 0.1)
+        with pytest.raises(SourceError, match="is locked"):
+            reader(db)._dialect.about("orders", "true", "shop.orders")
     assert sum(page.num_rows for page in pages(db, spec(source="orders", cursor="at"))) == 1
 
 

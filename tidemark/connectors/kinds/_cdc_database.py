@@ -12,12 +12,13 @@ from psycopg import conninfo, errors, pq
 
 from tidemark.connectors.contract import StreamDescription
 from tidemark.connectors.kinds._sql_dialects import dialect_for
+from tidemark.connectors.kinds._sql_dialects.base import LOCK_SECONDS
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import ConfigError, PositionLost, SourceError, SourceRefused, SourceUnreachable
 
 OLDEST_VERSION = 150_000
 GENERATED_VERSION = 180_000
-WAIT = "60s"
+WAIT = f"{LOCK_SECONDS}s"
 
 Columns = list[tuple[str, int, int]]
 
