@@ -1,1 +1,1 @@
-"""One program per performance figure, peers beside it. Nothing here asserts a time."""
+"""One program per performance figure, next to its peers. Nothing here asserts a time."""

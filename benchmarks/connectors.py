@@ -1,4 +1,4 @@
-"""`make bench-connectors`: PostgreSQL → Bronze beside dlt in one run, with machine and versions."""
+"""`make bench-connectors`: PostgreSQL → Bronze next to dlt in one run, with machine and versions."""
 
 import argparse
 import json
@@ -37,7 +37,9 @@ def main() -> None:
     parser.add_argument(
         "--warm-up", type=int, default=20, help="runs before those, while Java still compiles; of dlt as many"
     )
-    parser.add_argument("--sizes", default="1,4", help="millions of rows: the first one beside dlt, of the others only once")
+    parser.add_argument(
+        "--sizes", default="1,4", help="millions of rows: the first one next to dlt, of the others only once"
+    )
     parser.add_argument("--ours", metavar="URL", help=argparse.SUPPRESS)  # a child: this size alone, with a Java of its own
     parser.add_argument("--beside", metavar="PYTHON", help=argparse.SUPPRESS)  # where dlt is, to take turns with it
     chosen = parser.parse_args()
@@ -140,7 +142,7 @@ def told(what: str, size: int, seconds: list[float], steps: str = "") -> None:
 
 
 class Peer:
-    """dlt in a process of its own, which loads the table whenever it is told to."""
+    """dlt in a process of its own, which loads the table on request."""
 
     def __init__(self, python: str, url: str) -> None:
         quiet = os.environ | {"RUNTIME__LOG_LEVEL": "ERROR", "RUNTIME__DLTHUB_TELEMETRY": "false"}

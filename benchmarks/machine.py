@@ -92,3 +92,14 @@ def peer_environment(name: str, packages: list[str]) -> Path:
         subprocess.run([uv, "venv", "-q", folder], check=True)
         subprocess.run([uv, "pip", "install", "-q", "-p", python, *packages], check=True)
     return python
+
+
+def peak_of(command: str) -> float:
+    """The most memory, in MB, that a child of this process with that command held at once, by the kernel's account."""
+    peaks = [0]
+    for pid in _tree(str(os.getpid())):
+        with suppress(OSError):
+            status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+            if status["Name"].strip() == command:
+                peaks.append(int(status["VmHWM"].split()[0]))
+    return max(peaks) / 1024

@@ -12,20 +12,23 @@ import yaml
 from pyspark.sql import DataFrame
 
 from benchmarks.machine import Memory, timed
-from spark_code.catalog.run import changed_keys
 from spark_code.catalog.state import COLUMNS, PROPERTIES, ROWS_PER_FILE, StateMerge, stage_state
 from spark_code.catalog.subject import CatalogSubject
-from spark_code.parts import Parts, write_part
+from spark_code.parts import Parts, PartsWriter, regrouped, write_part
 from spark_code.platform import Platform
-from tidemark.catalog.checks import Evidence, Verification
+from tidemark.catalog.checks import EXTRACTED, SCOPE, Evidence, Verification
 from tidemark.catalog.entities import EntityWriter
+from tidemark.catalog.labelled import UNITS_AT_ONCE
 from tidemark.catalog.mode import Mode, Reason
 from tidemark.catalog.names import unit_key
 from tidemark.catalog.packs.base import ColumnFacts, TableFacts, TableRef
 from tidemark.catalog.plan import RunPlan
 from tidemark.catalog.rows import STATE_SCHEMA, Kind, Label, Row, as_table
+from tidemark.catalog.settled import Settled
+from tidemark.catalog.units import FIELDS, UnitLabels
 from tidemark.checks import failed
 from tidemark.config import load_config
+from tidemark.publication import publish_branch
 
 WIDTH = 50
 CHANGED = 1_000
@@ -51,7 +54,7 @@ def unit_row(number: int, label: Label, run_id: str) -> Row:
 
 
 def column_rows(number: int, label: Label, run_id: str) -> list[Row]:
-    table = TableRef("db", "public", table_name(number), str(number))
+    table = TableRef("db", "public", table_name(number))
     unit = WRITER.name("db", "public", table.name)
     key = unit_key(unit)
     columns = [
@@ -91,7 +94,7 @@ def publish_base(subject: CatalogSubject, tables: int) -> None:
     files = -(-tables * WIDTH // ROWS_PER_FILE)
     rows = base_state(subject, tables).repartitionByRange(files, "kind", "unit_key")
     rows.sortWithinPartitions("kind", "unit_key", "ordinal").writeTo(branch).append()
-    subject.lake.publish(table, "run-0")
+    publish_branch(subject.lake.reader.existing(table), "run-0", None)
 
 
 def plan_of(run_id: str, base: int, tables: int) -> RunPlan:
@@ -101,7 +104,7 @@ def plan_of(run_id: str, base: int, tables: int) -> RunPlan:
         "schemas and databases": 0,
     }
     return RunPlan(
-        connection="big", run_id=run_id, mode=Mode.INCREMENTAL, reason=Reason.PREREQUISITES_MET, base_snapshot=base,
+        connection="big", run_id=run_id, mode=Mode.INCREMENTAL, reason=Reason.STATE_FOUND, base_snapshot=base,
         marker_etag=None, next_marker=datetime.now(UTC), since=None, identity="x", scope={}, unlisted={}, counts=counts,
         tables_before=tables,
     )  # fmt: skip
@@ -119,26 +122,40 @@ def one_run(subject: CatalogSubject, tables: int, number: int, *, mirror: bool, 
     names = fresh_units["qualified_name"]
     still = before.filter(pc.invert(pc.is_in(before["qualified_name"], names.combine_chunks())))
     labels = pa.array([str(Label.NO_CHANGE)] * still.num_rows, pa.string())
-    units = pa.concat_tables([fresh_units, still.set_column(7, STATE_SCHEMA.field("label"), labels)])
+    listed = PartsWriter(subject.store, STATE_SCHEMA, f"bench/{run_id}/tables", "label")
+    for some in regrouped(
+        [*fresh_units.to_batches(), *still.set_column(7, STATE_SCHEMA.field("label"), labels).to_batches()],
+        STATE_SCHEMA,
+        UNITS_AT_ONCE,
+    ):
+        listed.add(some)
+    units = listed.written()
     rows = as_table(row for n in sorted(changed) for row in column_rows(n, Label.UPDATED, run_id))
-    columns = Parts(subject.store, STATE_SCHEMA, (write_part(subject.store, f"bench/{run_id}.parquet", rows),))
+    rows = pa.concat_tables([rows, fresh_units])  # as tasks write them: tables last
+    columns = Parts(subject.store, STATE_SCHEMA, (write_part(subject.store, f"bench/{run_id}.parquet", rows, "kind"),))
+    settled = Settled(UnitLabels.of(units.reader(FIELDS)))
+    none = Parts(subject.store, STATE_SCHEMA, ())
+    del before, still, labels, rows
 
     with timed(taken, "stage + publish"):
-        staged = stage_state(subject.lake, table, StateMerge(plan_of(run_id, published.snapshot_id, tables), units, columns))
-        subject.lake.publish(table, run_id)
-    assert staged.snapshot is not None
+        plan = plan_of(run_id, published.snapshot_id, tables)
+        merge = StateMerge(plan, settled, none, columns, subject.platform.parallelism)
+        staged = stage_state(subject.lake, table, merge)
+        snapshot = publish_branch(subject.lake.reader.existing(table), run_id, published.snapshot_id)
+    assert snapshot is not None
     with timed(taken, "checks"):
-        extracted = columns.reader(["kind", "unit_key", "unit", "qualified_name", "entity"])
         verification = Verification(
-            Evidence(subject.lake.reader, table, run_id, staged.base, staged.snapshot, units, extracted, 30, False)
-        )
+            Evidence(
+                subject.lake.reader, table, run_id, staged.base, snapshot, settled.units,
+                lambda: units.reader(SCOPE), lambda: columns.reader(EXTRACTED), 30, False,
+            )
+        )  # fmt: skip
         wrong = failed(verification.results())
         verification.close()
     assert not wrong, wrong
     if mirror:
         with timed(taken, "JSON mirror"):
-            subject.mirror.bring_to(table, staged.snapshot, run_id, changed_keys(units, staged))
-    subject.lake.discard(table, f"run_run_{number}")
+            subject.mirror.bring_to(table, snapshot, run_id, settled.units.touched)
 
 
 def measure(tables: int, repeat: int, *, mirror: bool) -> dict[str, float]:

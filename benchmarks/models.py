@@ -1,4 +1,4 @@
-"""`make bench-models`: a batch merged into a large table beside dbt with DuckDB in one run, with machine and versions."""
+"""`make bench-models`: a batch merged into a large table, next to dbt with DuckDB in one run, with machine and versions."""
 
 import argparse
 import json

@@ -39,7 +39,7 @@ def in_front_of(upstream: str, pipe: Connection) -> None:
 
 
 def read(url: str, slice: Slice, page_size: int, ready: Any, out: Any) -> None:
-    """Reads a slice; tells the requests, the records, and the processor's time in all."""
+    """Reads a slice; returns the requests, the records, and the processor's time in all."""
     connector = ODataConnector({"url": url}, {})
     connector.discover(ORDERS)
     sent: list[str] = []
@@ -72,10 +72,10 @@ def both(work: Callable[..., None], arguments: list[tuple[Any, ...]]) -> tuple[f
     for each in processes:
         each.start()
     ready.wait()
-    told = [out.get() for _ in processes]
+    done = [out.get() for _ in processes]
     for each in processes:
         each.join()
-    return max(seconds for *_, seconds in told), told
+    return max(seconds for *_, seconds in done), done
 
 
 def main() -> None:
@@ -93,13 +93,13 @@ def main() -> None:
         taken: list[float] = []
         alone: list[float] = []
         for _ in range(ROUNDS):
-            seconds, told = both(read, [(url, each, page_size) for each in slices])
-            ideal, bare = both(replay, [(sent,) for sent, *_ in told])
-            pages = sum(len(sent) for sent, *_ in told)
-            busy = sum(each[2] for each in told) - sum(each[2] for each in bare)
+            seconds, done = both(read, [(url, each, page_size) for each in slices])
+            ideal, bare = both(replay, [(sent,) for sent, *_ in done])
+            pages = sum(len(sent) for sent, *_ in done)
+            busy = sum(each[2] for each in done) - sum(each[2] for each in bare)
             taken, alone = [*taken, seconds], [*alone, ideal]
             print(
-                f"{sum(each[1] for each in told):,} records, {len(slices)} slices, {pages} pages: {seconds:.2f} s, the same "
+                f"{sum(each[1] for each in done):,} records, {len(slices)} slices, {pages} pages: {seconds:.2f} s, the same "
                 f"requests alone {ideal:.2f} s; the client's own {busy / pages * 1000:.1f} ms of processor a page"
             )
         print(f"{min(alone) / min(taken):.0%} of the ideal, by the quickest of {ROUNDS} rounds each")

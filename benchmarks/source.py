@@ -1,4 +1,4 @@
-"""A PostgreSQL of 10,000 tables × 20 columns: a full run and a run without a change, beside bare queries."""
+"""A PostgreSQL of 10,000 tables × 20 columns: a full run and a run without a change, next to bare queries."""
 
 import shutil
 import tempfile

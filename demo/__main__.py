@@ -16,17 +16,29 @@ from rich.console import Console
 
 from demo.migration import migration
 from demo.postgres import postgres
-from demo.trade import carts, deliver, new_column
+from demo.trade import LINES, carts, deliver, new_column
 from tidemark.cli.ending import end_at_once, leave
 from tidemark.config import Config, load_config
 from tidemark.errors import TidemarkError
+from tidemark.terminal import hold, silence_others
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 DATABASE = "shop"
 TENANT = "default"
-STREAMS = (("shop", "shop.carts"), ("deliveries", "deliveries.lines"))
-console = Console(highlight=False, soft_wrap=True)
+CARTS, AGAIN = "shop.carts", "10 seconds"  # their safety window
+STREAMS = (("shop", CARTS), ("deliveries", "deliveries.lines"))
+NEXT = """
+Where to look next:
+  make ui                             assets, checks and these runs in Dagster
+  make run                            again: only what changed since is read
+  .tidemark/persistent-artifacts/     marker.txt, current-state/, runs/
+  .venv/bin/tidemark status           how everything is doing
+  .venv/bin/tidemark catalog history shop
+  .venv/bin/tidemark stream history default/shop/shop.carts
+  .venv/bin/tidemark model lineage gold.deliveries
+  .venv/bin/tidemark --help           catalog, stream, model: run, plan, …"""
+console = Console(highlight=False)
 
 
 def home() -> Path:
@@ -62,10 +74,10 @@ def shop() -> Iterator[str]:
 def next_migration(url: str) -> list[str]:
     """Applies the next migration in one transaction; how far it got is kept in the database's own comment."""
     with psycopg.connect(url) as connection:
-        told = connection.execute(
+        comment = connection.execute(
             "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s", [DATABASE]
         )
-        row = told.fetchone()
+        row = comment.fetchone()
         step = int((row[0] if row and row[0] else "step 0").rpartition(" ")[2]) + 1
         statements = migration(step)
         for statement in statements:
@@ -75,13 +87,13 @@ def next_migration(url: str) -> list[str]:
 
 
 def bring_up_to_date(config: Config, instance: DagsterInstance) -> None:
-    from platform_assets.catalog.commands import print_run
+    from platform_assets.catalog.commands import print_labels
     from platform_assets.catalog.launch import launch
-    from tidemark.cli.running import Progress
+    from tidemark.cli.progress import progress
 
-    with Progress("shop"):
+    with progress():
         record = launch(config, instance, "shop", full=False, allow_removals=False)
-    print_run("shop", record)
+    print_labels(record)
 
 
 def trade(url: str, folder: Path) -> None:
@@ -92,15 +104,29 @@ def trade(url: str, folder: Path) -> None:
     deliver(folder, 1 + len(list(folder.glob("*.csv"))))
 
 
-def land(instance: DagsterInstance) -> None:
-    from platform_assets.connectors.commands import line_of, shown
+def land(instance: DagsterInstance, url: str) -> None:
+    """Lands what is new, and says how much of what the source has that was."""
     from platform_assets.connectors.launch import launch
-    from tidemark.cli.running import Progress
+    from tidemark.cli.noun import print_run
+    from tidemark.cli.output import print_line
+    from tidemark.cli.progress import progress
 
+    there = {CARTS: carts_in(url), "deliveries.lines": LINES * len(list(deliveries().glob("*.csv")))}
     for connector, stream in STREAMS:
-        with Progress(stream):
+        with progress():
             record = launch(instance, TENANT, connector, stream, full=False)
-        console.print(line_of(shown(stream, record)))
+        print_run(record)
+        read = record.detail.get("rows", {}).get("read", 0)
+        again = (
+            f"; those of the last {AGAIN} before the mark again" if record.mode == "incremental" and stream == CARTS else ""
+        )
+        print_line(f"   {read:,} of the {there[stream]:,} records that the source has were read{again}", style="bold")
+
+
+def carts_in(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        counted = connection.execute("SELECT count(*) FROM sales.cart").fetchone()
+    return int(counted[0]) if counted else 0
 
 
 def widen(url: str) -> str:
@@ -114,20 +140,22 @@ def widen(url: str) -> str:
 
 def build(config: Config, instance: DagsterInstance) -> None:
     """Brings all models up to date, in the order in which they read each other."""
-    from platform_assets.models.commands import line_of, shown
+    from platform_assets.models.commands import shown
     from platform_assets.models.launch import launch
-    from tidemark.cli.running import Progress
+    from tidemark.cli.noun import print_run
+    from tidemark.cli.progress import progress
     from tidemark.control import ControlDatabase
     from tidemark.models.graph import load_project
 
-    with Progress("models"):
+    with progress():
         project = load_project(config)
         done = launch(instance, ControlDatabase(config.control), project, project.selected(()))
     for each in done:
         result = shown(each.name, each.record, each.failure)
         if result["error"]:
             raise TidemarkError(result["error"])
-        console.print(line_of(result))
+        if each.record:
+            print_run(each.record)
 
 
 def tell() -> None:
@@ -149,24 +177,17 @@ def tell() -> None:
         diff("shop", "latest~1", "latest", config=config.path)
         console.rule("5. a day of trade, landed in Bronze")
         trade(url, deliveries())
-        land(instance)
+        land(instance, url)
         console.rule("6. three models over Bronze")
         build(config, instance)
         console.rule("7. another day, and carts have one more column: only what is new is read")
         console.print(f"   {widen(url)}", markup=False)
         trade(url, deliveries())
-        land(instance)
+        land(instance, url)
         console.rule("8. the models follow: first the plan, then the run")
         model_plan(config=config.path)
         build(config, instance)
-    store = config.store.folder
-    console.print("\nWhere to look next:")
-    console.print("  make ui                                        the assets, their checks and these runs in Dagster")
-    console.print("  make run                                       again: the shop changes, only the change is read")
-    console.print(f"  {store}/persistent-artifacts/…                 marker.txt, current-state/, runs/*/incremental-diff/")
-    console.print("  .venv/bin/tidemark stream history default/shop/shop.carts     how far it was read, when and by whom")
-    console.print("  .venv/bin/tidemark model lineage gold.deliveries              where its columns come from")
-    console.print("  .venv/bin/tidemark --help                      history, state, diff, check, rollback, …")
+    console.print(NEXT, soft_wrap=True)
 
 
 def open_ui() -> int:
@@ -184,7 +205,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m demo")
     parser.add_argument("--ui", action="store_true", help="open the web UI instead")
     end_at_once()
+    hold()
     if parser.parse_args().ui:
         leave(open_ui())
+    silence_others()
     tell()
     leave(0)

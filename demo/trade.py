@@ -3,12 +3,15 @@
 import os
 from pathlib import Path
 
-CARTS, CHANGED, LINES = 1_000, 50, 200
+OLD, CARTS, CHANGED, LINES = 5_000, 100, 50, 200
 
 
 def carts() -> list[str]:
-    """Statements that fill new carts and change some of the oldest."""
+    """Statements that fill new carts and change some of the oldest. A shop without carts first gets those of half a year."""
     return [
+        "INSERT INTO sales.cart (cart_id, updated_at) "
+        "SELECT gen_random_uuid(), clock_timestamp() - hours * interval '1 hour' "
+        f"FROM generate_series(1, {OLD}) AS hours WHERE NOT EXISTS (SELECT FROM sales.cart)",
         "INSERT INTO sales.cart (cart_id, updated_at) "
         f"SELECT gen_random_uuid(), clock_timestamp() FROM generate_series(1, {CARTS})",
         "UPDATE sales.cart SET updated_at = clock_timestamp() WHERE cart_id IN "

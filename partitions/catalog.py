@@ -1,4 +1,4 @@
-"""One partition per connection. A sensor keeps the keys in step with the configuration."""
+"""One partition per connection. A sensor keeps the keys in sync with the configuration."""
 
 from dagster import DynamicPartitionsDefinition
 

@@ -14,7 +14,7 @@ MONDAY = 1
 
 
 def windows(partitions: Partitions) -> TimeWindowPartitionsDefinition:
-    """The window that is under way is one of them: it can be made anew as well, and runs by the clock are of it."""
+    """The window that is under way is one of them: it can be rebuilt as well, and runs by the clock are of it."""
     if partitions.by == "week":
         return WeeklyPartitionsDefinition(partitions.start, day_offset=MONDAY, end_offset=1)
     made = {"hour": HourlyPartitionsDefinition, "day": DailyPartitionsDefinition, "month": MonthlyPartitionsDefinition}

@@ -1,31 +1,22 @@
 """The catalogue as a Dagster resource: the subject of a partition and the run that works on it."""
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from dagster import (
     AssetCheckExecutionContext,
     AssetExecutionContext,
     ConfigurableResource,
+    DagsterInstance,
     InitResourceContext,
     ResourceDependency,
 )
 
 from resources.platform import PlatformResource
+from resources.runs import begun, closes_dead_runs, end_all
 from spark_code.catalog.run import CatalogRun
 from spark_code.catalog.subject import CatalogSubject
 
 Context = AssetExecutionContext | AssetCheckExecutionContext
-
-# Runs that are under way in this process, by Dagster's run id. A resource is made anew for every user of it, and the
-# lease of a run must be held from its first step to its last.
-_under_way: dict[str, CatalogRun] = {}
-
-
-def step_of(run_id: str, name: str) -> AbstractContextManager[None]:
-    """Times a step of a run that is under way here."""
-    run = _under_way.get(run_id)
-    return run.step(name) if run else nullcontext()
 
 
 class CatalogResource(ConfigurableResource["CatalogResource"]):
@@ -38,17 +29,30 @@ class CatalogResource(ConfigurableResource["CatalogResource"]):
         return CatalogSubject(platform, platform.config.connection(connection))
 
     def run(self, context: Context) -> CatalogRun:
-        found = _under_way.get(context.run.run_id)
-        if found is None:
-            found = CatalogRun(self.subject(context.partition_key), context.run.run_id)
-            found.begin()
-            _under_way[context.run.run_id] = found
-        return found
+        return self.run_of(context.run.run_id, context.partition_key, context.instance)
+
+    def run_of(self, dagster_run: str, connection: str, instance: DagsterInstance) -> CatalogRun:
+        subject, on_dead = self.subject(connection), closes_dead_runs(instance, dagster_run)
+        run = begun(
+            instance,
+            dagster_run,
+            subject.address,
+            lambda: CatalogRun(subject, dagster_run, dagster_run=dagster_run, on_dead=on_dead),
+        )
+        run.requested = requested(instance, dagster_run)
+        return run
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
-        under_way = _under_way.pop(context.run.run_id, None) if context.run else None
-        if under_way is not None:
-            under_way.end()
+        if context.run:
+            end_all(context.run.run_id)
+
+
+def requested(instance: DagsterInstance, dagster_run: str) -> dict[str, bool]:
+    """What the run was requested to do, as `listing` gets it: a retry may begin behind it."""
+    run = instance.get_run_by_id(dagster_run)
+    config: dict[str, Any] = dict(run.run_config) if run else {}
+    given = config.get("ops", {}).get("listing", {}).get("config", {})
+    return {"force_full": given.get("full", False), "allow_removals": given.get("allow_removals", False)}
 
 
 class MarkerResource(ConfigurableResource["MarkerResource"]):

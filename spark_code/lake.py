@@ -1,34 +1,27 @@
-"""The lake through Spark: stage on a branch, look at it, publish it by moving one pointer."""
+"""The lake through Spark: tables, staging branches, compaction. Only `tidemark.publication` changes what readers see."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from pyspark.errors import IllegalArgumentException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
-
-from tidemark.errors import LakeError, LostRace
 from tidemark.faults import fault_point
-from tidemark.lake import CATALOG, MAIN, LakeReader, branch_of
-from tidemark.store import ObjectStore
+from tidemark.lake import CATALOG, LakeReader, branch_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 SUMMARY = "spark.sql.iceberg.snapshot-property"
-
-
-def without_checksum(key: str) -> str:
-    """The file that a local checksum file `.name.crc` belongs to; any other file is its own."""
-    folder, _, name = key.rpartition("/")
-    return f"{folder}/{name[1:-4]}" if name.startswith(".") and name.endswith(".crc") else key
 
 
 class Lake:
     """Tables of the lake. A name is `namespace.table`; Spark starts when it is first needed."""
 
-    def __init__(self, session: Callable[[], SparkSession], reader: LakeReader) -> None:
+    def __init__(self, session: "Callable[[], SparkSession]", reader: LakeReader) -> None:
         self._session = session
         self.reader = reader
 
     @property
-    def spark(self) -> SparkSession:
+    def spark(self) -> "SparkSession":
         return self._session()
 
     def create(self, name: str, columns: str, partitioned_by: str, properties: Mapping[str, str]) -> None:
@@ -49,12 +42,12 @@ class Lake:
             if not self.reader.has_namespace(".".join(parts[:depth])):
                 self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{'.'.join(parts[:depth])}")
 
-    def table(self, name: str, snapshot: int | None = None) -> DataFrame:
+    def table(self, name: str, snapshot: int | None = None) -> "DataFrame":
         """A snapshot's rows; the published one's unless said otherwise."""
         reader = self.spark.read
         return (reader if snapshot is None else reader.option("versionAsOf", str(snapshot))).table(f"{CATALOG}.{name}")
 
-    # --- stage → publish -------------------------------------------------------------------------------------------
+    # --- staging ---------------------------------------------------------------------------------------------------
 
     def stage(self, name: str, run_id: str) -> str:
         """A branch for the run, from what is published now. Returns the name to write to."""
@@ -75,75 +68,35 @@ class Lake:
             for key in keys:
                 self.spark.conf.unset(key)
 
-    def publish(self, name: str, run_id: str) -> int:
-        """Moves `main` to the run's branch. Of two runs from the same snapshot one gets there, the other is told."""
-        fault_point("lake.before_publish")
-        try:
-            moved = self.spark.sql(
-                f"CALL {CATALOG}.system.fast_forward(table => '{name}', branch => '{MAIN}', to => '{branch_of(run_id)}')"
-            ).collect()
-        except IllegalArgumentException as refused:
-            if "not an ancestor" not in str(refused):
-                raise
-            raise LostRace(f"{name}: another run published first; run {run_id} changed nothing. Run again.") from refused
-        fault_point("lake.after_publish")
-        return int(moved[0]["updated_ref"])
-
-    def discard(self, name: str, branch: str) -> None:
-        """Drops a branch; what it staged is cleaned up by maintenance."""
-        fault_point("lake.before_discard")
-        self.spark.sql(f"ALTER TABLE {CATALOG}.{name} DROP BRANCH IF EXISTS {branch}")
-        fault_point("lake.after_discard")
-
-    # --- history ---------------------------------------------------------------------------------------------------
-
-    def roll_back(self, name: str, snapshot: int) -> None:
-        """Makes an earlier (or later, after a rollback) snapshot the published one."""
-        fault_point("lake.before_rollback")
-        try:
-            self.spark.sql(
-                f"CALL {CATALOG}.system.set_current_snapshot(table => '{name}', snapshot_id => {snapshot})"
-            ).collect()
-        except PySparkException as refused:
-            raise LakeError(f"{name}: snapshot {snapshot} cannot be made current; see `tidemark history`.") from refused
-        fault_point("lake.after_rollback")
-
     # --- upkeep ------------------------------------------------------------------------------------------------------
 
-    def compact(self, name: str, order: str, summary: Mapping[str, str]) -> dict[str, int]:
-        """Rewrites small files and applies deletes, keeping the order of rows by key."""
+    def compact(self, table: str, run_id: str, order: str, summary: Mapping[str, str]) -> dict[str, int]:
+        """Rewrites small files and applies deletes on the branch of a run, keeping the order of rows."""
+        self.stage(table, run_id)
         with self.summary(summary):
             done = self.spark.sql(
-                f"CALL {CATALOG}.system.rewrite_data_files(table => '{name}', strategy => 'sort', sort_order => '{order}', "
+                f"CALL {CATALOG}.system.rewrite_data_files(table => '{table}', branch => '{branch_of(run_id)}', "
+                f"strategy => 'sort', sort_order => '{order}', "
                 "options => map('delete-file-threshold', '1', 'min-input-files', '2'))"
             ).collect()[0]
-        rewritten, added = int(done["rewritten_data_files_count"]), int(done["added_data_files_count"])
-        return {"files rewritten": rewritten, "files written": added}
+        fault_point("lake.after_compact")
+        return {
+            "files rewritten": int(done["rewritten_data_files_count"]),
+            "files written": int(done["added_data_files_count"]),
+        }
 
-    def forget(self, name: str, kept: set[int]) -> dict[str, int]:
-        """Expires every snapshot that is not to be kept, with the files only it refers to."""
-        table = self.reader.table(name)
-        gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept] if table else []
+    def expire(self, table: str, kept: frozenset[int]) -> int:
+        """Expires every snapshot that is not to be kept, with the files only it refers to; the published one stays."""
+        found = self.reader.table(table)
+        if found is None:
+            return 0
+        kept = kept | {ref.snapshot_id for ref in found.refs().values()}
+        gone = [each.snapshot_id for each in found.snapshots() if each.snapshot_id not in kept]
         if gone:
             ids = ", ".join(map(str, gone))
             self.spark.sql(
-                f"CALL {CATALOG}.system.expire_snapshots(table => '{name}', snapshot_ids => array({ids}), "
+                f"CALL {CATALOG}.system.expire_snapshots(table => '{table}', snapshot_ids => array({ids}), "
                 "older_than => TIMESTAMP '1970-01-01 00:00:00', clean_expired_metadata => false)"
             ).collect()
-        return {"snapshots forgotten": len(gone)}
-
-    def sweep(self, name: str, store: ObjectStore) -> int:
-        """Removes files below the table's folder that no snapshot refers to: what killed writers left.
-
-        Only for the holder of the lease of whatever writes this table: nobody else is writing then. A lake that is not
-        below the store is left to its own keeper.
-        """
-        table = self.reader.table(name)
-        location = table.location() if table else ""
-        if table is None or not location.startswith(f"{store.root}/"):
-            return 0
-        prefix = location.removeprefix(f"{store.root}/") + "/"
-        known = {path.removeprefix(f"{store.root}/") for path in self.reader.referenced(name)}
-        strays = [info.key for info in store.list(prefix) if without_checksum(info.key) not in known]
-        store.delete(*strays)
-        return len(strays)
+        fault_point("lake.after_expire")
+        return len(gone)

@@ -4,10 +4,13 @@ Spark itself knows no S3 here, and does not need to: a task hands Arrow batches 
 """
 
 import io
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -22,10 +25,15 @@ PART_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One Parquet object and its number of rows."""
+    """One Parquet object and its number of rows, by the values of the column that its writer counted."""
 
     key: str
     rows: int
+    tally: Mapping[str, int] = field(default_factory=dict)
+
+    def count(self, values: Iterable[str]) -> int:
+        """How many rows have one of these values: nobody need fetch the object for that."""
+        return sum(self.tally.get(str(value), 0) for value in values)
 
 
 def parquet_bytes(table: pa.Table) -> pa.Buffer:
@@ -34,15 +42,33 @@ def parquet_bytes(table: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-def write_part(store: ObjectStore, key: str, table: pa.Table) -> Part:
+def write_part(store: ObjectStore, key: str, table: pa.Table, tally: str) -> Part:
+    """`tally` is the column whose values are counted."""
     fault_point("parts.before_write")
     store.put(key, parquet_bytes(table))
     fault_point("parts.after_write")
-    return Part(key, table.num_rows)
+    counts = {each["values"]: each["counts"] for each in pc.value_counts(table[tally]).to_pylist()}
+    return Part(key, table.num_rows, counts)
+
+
+class PartsWriter:
+    """Writes rows of this process as they come, an object for every table that it is given."""
+
+    def __init__(self, store: ObjectStore, schema: pa.Schema, prefix: str, tally: str) -> None:
+        self._store, self._schema, self._prefix, self._tally = store, schema, prefix, tally
+        self._parts: list[Part] = []
+
+    def add(self, rows: pa.Table) -> None:
+        key = f"{self._prefix}/part_{len(self._parts):05d}.parquet"
+        self._parts.append(write_part(self._store, key, rows.cast(self._schema), self._tally))
+
+    def written(self) -> "Parts":
+        return Parts(self._store, self._schema, tuple(self._parts))
 
 
 def read_part(store: ObjectStore, key: str, columns: list[str] | None = None) -> pa.Table:
-    return pq.read_table(io.BytesIO(store.read(key)), columns=columns)
+    table = pq.read_table(io.BytesIO(store.read(key)), columns=columns)
+    return table if columns is None else table.select(columns)
 
 
 @dataclass(frozen=True)
@@ -54,24 +80,32 @@ class Extraction:
 
 
 def write_parts(
-    extraction: Extraction, schema: pa.Schema, store: ObjectStore, prefix: str, rows: int = PART_ROWS
-) -> list[Part]:
-    """Makes the rows and writes them in the same tasks, at most `rows` rows an object, named by task and position."""
+    extraction: Extraction, schema: pa.Schema, store: ObjectStore, prefix: str, *, tally: str, rows: int = PART_ROWS
+) -> "Parts":
+    """Makes the rows and writes them in the same tasks, at most `rows` rows an object.
+
+    A name carries the attempt: of a task that was tried again only the objects that it answered with count.
+    """
     make = extraction.make
 
     def write(requests: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        task = context.partitionId() if context else 0
+        task = f"{context.partitionId():05d}_{context.taskAttemptId()}" if context else "00000_0"
         with quick_next_task():
             for number, table in enumerate(regrouped(make(requests), schema, rows)):
-                part = write_part(store, f"{prefix}/part_{task:05d}_{number:05d}.parquet", table)
-                yield pa.record_batch({"key": [part.key], "rows": [part.rows]})
+                part = write_part(store, f"{prefix}/part_{task}_{number:05d}.parquet", table, tally)
+                yield pa.record_batch({"part": [orjson.dumps(_on_index(part)).decode()]})
 
     with named_errors():
-        written = extraction.requests.mapInArrow(write, "key string, rows long").collect()
-    return sorted((Part(row["key"], row["rows"]) for row in written), key=lambda part: part.key)
+        written = extraction.requests.mapInArrow(write, "part string").collect()
+    parts = (Part(*orjson.loads(row["part"])) for row in written)
+    return Parts(store, schema, tuple(sorted(parts, key=lambda part: part.key)))
+
+
+def _on_index(part: Part) -> list[Any]:
+    return [part.key, part.rows, part.tally]
 
 
 def regrouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
@@ -102,19 +136,28 @@ class Parts:
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
 
-    def read(self, columns: list[str] | None = None) -> pa.Table:
-        """All rows in this process: for few rows, or for few columns of many."""
-        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        tables = [read_part(self.store, part.key, columns) for part in self.parts]
-        return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
+    def count(self, *values: str) -> int:
+        """How many rows have one of these values in the column that was counted. The index says so."""
+        return sum(part.count(values) for part in self.parts)
+
+    def holding(self, *values: str) -> "Parts":
+        """The objects that hold rows with one of these values; others of their rows come with them."""
+        return replace(self, parts=tuple(part for part in self.parts if part.count(values)))
+
+    def __add__(self, other: "Parts") -> "Parts":
+        return replace(self, parts=self.parts + other.parts)
+
+    def head(self, rows: int, columns: list[str]) -> pa.Table:
+        """The first rows, or fewer if the first object has fewer."""
+        if not self.parts:
+            return pa.schema([self.schema.field(name) for name in columns]).empty_table()
+        return read_part(self.store, self.parts[0].key, columns).slice(0, rows)
 
     def reader(self, columns: list[str]) -> pa.RecordBatchReader:
         """Some columns of all rows, one object in memory at a time. It can be read once."""
         schema = pa.schema([self.schema.field(name) for name in columns])
         batches = (
-            batch
-            for part in self.parts
-            for batch in read_part(self.store, part.key, columns).select(columns).cast(schema).to_batches()
+            batch for part in self.parts for batch in read_part(self.store, part.key, columns).cast(schema).to_batches()
         )
         return pa.RecordBatchReader.from_batches(schema, batches)
 
@@ -134,8 +177,15 @@ class Parts:
         return spark.createDataFrame(keys).repartitionById(len(self.parts), "task").mapInArrow(read, schema)
 
 
-def find_parts(store: ObjectStore, schema: pa.Schema, prefix: str) -> Parts:
-    """What was written below a prefix. Row counts come from the objects themselves, not from the listing."""
-    keys = [info.key for info in store.list(prefix + "/")]
-    counted = [Part(key, pq.read_metadata(io.BytesIO(store.read(key))).num_rows) for key in keys]
-    return Parts(store, schema, tuple(counted))
+INDEX = "_parts.json"
+
+
+def save_index(store: ObjectStore, prefix: str, parts: Iterable[Part]) -> None:
+    """Which objects below a prefix count, and their rows: nobody need list them, nor trust a listing."""
+    store.put(f"{prefix}/{INDEX}", orjson.dumps([_on_index(part) for part in parts]))
+
+
+def saved_parts(store: ObjectStore, schema: pa.Schema, prefix: str) -> Parts | None:
+    """What was saved below a prefix; None if nothing was, or not to the end."""
+    found = store.find(f"{prefix}/{INDEX}")
+    return None if found is None else Parts(store, schema, tuple(Part(*each) for each in orjson.loads(found.body)))

@@ -22,7 +22,7 @@ UNHEARD = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def local_config(jars: Iterable[Path]) -> dict[str, str]:
-    """All jars beside Spark's own, where they need no copy, and always the same ones: an archive is of one class path."""
+    """All jars next to Spark's own, where they need no copy, and always the same ones: an archive is of one class path."""
     return {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars)), "spark.python.daemon.module": DAEMON}
 
 

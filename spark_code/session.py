@@ -9,10 +9,12 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from spark_code import quick_start
-from spark_code.java import java_home
+from spark_code.java import is_packaged, java_home
 from tidemark.config import SparkSettings
+from tidemark.errors import JavaMissing
 from tidemark.lake import CATALOG, LakeSettings
 
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
@@ -20,6 +22,8 @@ ICEBERG_AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
 POSTGRESQL = "org.postgresql:postgresql:42.7.8"
 EVERYTHING = [ICEBERG, SQLITE, POSTGRESQL, ICEBERG_AWS]
+
+MOST_CORES = 10_000
 
 # Ivy's own idea of where to look includes the user's half-filled Maven cache and a host that is gone.
 IVY_SETTINGS = """<ivysettings>
@@ -44,12 +48,18 @@ DEFAULTS = {
     "spark.log.level": "ERROR",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",
-    # A query of somebody else's must not read this process's environment.
-    "spark.sql.variable.substitute": "false",
     "spark.sql.shuffle.partitions": "8",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+}
+# In every session, also over Spark Connect, whatever the configuration says: results depend on them.
+FIXED = {
+    # Moments are compared as text in places; with another zone a mark would be hours ahead of its rows.
+    "spark.sql.session.timeZone": "UTC",
+    # A query of somebody else's must not read this process's environment.
+    "spark.sql.variable.substitute": "false",
+    # What others have published must be seen at once.
+    f"spark.sql.catalog.{CATALOG}.cache-enabled": "false",
 }
 
 
@@ -116,8 +126,6 @@ def lake_config(lake: LakeSettings) -> dict[str, str]:
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         **{f"{prefix}.{key}": value for key, value in lake.properties.items()},
-        # Whatever the configuration says: what others have published must be seen at once.
-        f"{prefix}.cache-enabled": "false",
     }
 
 
@@ -126,9 +134,14 @@ def session_config(spark: SparkSettings, lake: LakeSettings) -> dict[str, str]:
     if spark.remote:
         chosen = lake_config(lake)
         chosen.pop("spark.sql.extensions")  # static: the server was started with it
-        return {"spark.remote": spark.remote} | chosen | spark.config
+        return {"spark.remote": spark.remote} | chosen | spark.config | FIXED
+    if lake.on_s3 and is_packaged(java_home(cache_folder()), cache_folder()):
+        raise JavaMissing(
+            "the lake is on S3, and Iceberg's client needs the module jdk.net of Java, which the Java from PyPI was built "
+            "without. Install a Java 17 or later (Debian: openjdk-17-jre-headless), or set JAVA_HOME to one."
+        )
     java = java_config(spark, lake, cache_folder())
-    return {"spark.master": spark.master} | DEFAULTS | java | lake_config(lake) | spark.config
+    return {"spark.master": spark.master} | DEFAULTS | java | lake_config(lake) | spark.config | FIXED
 
 
 def prepare_environment() -> None:
@@ -146,6 +159,28 @@ def start_session(config: dict[str, str]) -> SparkSession:
     for key, value in config.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def local_tasks(spark: SparkSettings) -> int | None:
+    """How many tasks a Spark in this process will run at the same time; None for any other Spark."""
+    found = re.fullmatch(r"local(?:\[(\*|\d+)(?:,.*)?\])?", spark.master)
+    if spark.remote or not found or "spark.default.parallelism" in spark.config:
+        return None
+    cores = found.group(1) or "1"
+    return len(os.sched_getaffinity(0)) if cores == "*" else int(cores)
+
+
+def tasks_at_once(spark: SparkSession) -> int:
+    """How many tasks the session's Spark runs at the same time, local, on a cluster or behind Spark Connect.
+
+    Spark cuts a range that nobody else has cut into as many partitions as it has cores: how many that are is found out by
+    running it, since there is no other way that works over Spark Connect too.
+    """
+    said = spark.conf.get("spark.default.parallelism", None)
+    if said:
+        return int(said)
+    numbers = spark.range(MOST_CORES).select(f.spark_partition_id().alias("partition"))
+    return int(numbers.agg(f.max("partition")).collect()[0][0]) + 1
 
 
 def fetch_jars() -> None:

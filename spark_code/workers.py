@@ -11,7 +11,7 @@ from zipimport import zipimporter
 def quick_next_task() -> Iterator[None]:
     """Around what a task does, so that the worker begins its next one in milliseconds instead of a quarter of a second.
 
-    Before a task Spark has Python read the lists of the archives anew that it has found modules in, once for each package:
+    Before a task Spark has Python reread the lists of the archives that it has found modules in, once for each package:
     they are forgotten here, and found again if they must be. After a task it collects garbage among all that was ever
     imported: that is set aside, once, when the imports of the first task are done.
     """

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import settings
@@ -18,10 +19,11 @@ settings.load_profile("patient")
 ROOT = Path(__file__).parent.parent
 # Files that take minutes, the longest first: begun last, one of them keeps the other processes waiting.
 LONG = [
-    "test_schema_matrix", "test_commands", "test_model_faults", "test_model_commands", "test_stream_canaries",
-    "test_catalog_faults", "test_stream_rounds", "test_catalog_ddl", "test_models_web_ui", "test_catalog_elsewhere",
-    "test_catalog_concurrency", "test_connector_kit", "test_stream_faults", "test_catalog_bad_days", "test_web_ui",
-    "test_model_reviewed", "test_model_settled", "test_catalog_runs", "test_pack_ddl", "test_sql_streams", "test_cluster",
+    "test_schema_matrix", "test_catalog_faults", "test_commands", "test_model_faults", "test_model_commands",
+    "test_stream_canaries", "test_kills_elsewhere", "test_stream_faults", "test_stream_rounds", "test_catalog_ddl",
+    "test_models_web_ui", "test_catalog_elsewhere", "test_catalog_concurrency", "test_connector_kit",
+    "test_catalog_bad_days", "test_web_ui", "test_model_edges", "test_model_settled", "test_catalog_runs",
+    "test_pack_ddl", "test_sql_streams", "test_cluster",
 ]  # fmt: skip
 sys.path.insert(0, str(ROOT))
 # Spark's Python workers and child processes import test code too, and need the S3 server's credentials from the start.
@@ -29,16 +31,35 @@ os.environ["PYTHONPATH"] = str(ROOT)
 os.environ["AWS_ACCESS_KEY_ID"] = "tidemark-test"
 os.environ.setdefault("AWS_SECRET_ACCESS_KEY", secrets.token_hex(16))
 
+
+def refuse_to_fork(*_: object) -> NoReturn:
+    """A fork copies none of the threads of Kafka, DuckDB, Arrow, gRPC and Java, but everything that waits for them."""
+    raise RuntimeError("a test process has threads and must not be forked: use in_child of tests/services/children.py")
+
+
+# Popen forks by itself, and replaces the process at once.
+os.fork = os.forkpty = refuse_to_fork
+
 from tests.catalog.harness import Catalog, SparkForTests  # noqa: E402
 from tests.services.cap import CapServer, cap  # noqa: E402
 from tests.services.kafka import KafkaServer, kafka  # noqa: E402
 from tests.services.mariadb import MariadbServer, mariadb  # noqa: E402
 from tests.services.postgres import PostgresServer, logical_postgres, postgres  # noqa: E402
 from tests.services.s3 import S3Server, seaweedfs  # noqa: E402
+from tests.services.scheduling import pytest_xdist_make_scheduler  # noqa: E402, F401
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A failure is said at once: the whole run takes long, and its summary comes last."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        why = [
+            line for line in report.longreprtext.splitlines() if line.startswith("E ")
+        ] or report.longreprtext.splitlines()
+        sys.stderr.write("\n".join(["", f"FAILED in {report.when}: {report.nodeid}", *why[:6], ""]))
 
 
 @pytest.fixture(autouse=True)

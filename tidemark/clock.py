@@ -1,4 +1,4 @@
-"""The one place that tells the time."""
+"""The one place that reads the time."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -16,7 +16,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to, for tests."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self, start: datetime) -> None:
         self._now = start.astimezone(UTC)

@@ -4,8 +4,10 @@ A message says what happened, to what, and what to do. It never carries a secret
 """
 
 from collections.abc import Iterable
+from typing import Self
 
 from tidemark.checks import CheckResult
+from tidemark.findings import Finding
 
 
 class TidemarkError(Exception):
@@ -15,13 +17,23 @@ class TidemarkError(Exception):
 
 
 class UsageError(TidemarkError):
-    """The caller asked for something that cannot be: exit code 2."""
+    """The caller requested something that cannot be: exit code 2."""
 
     exit_code = 2
 
 
 class ConfigError(UsageError):
     """The configuration is wrong: file, line, what is allowed."""
+
+    def __init__(self, words: str, findings: Iterable[Finding] = ()) -> None:
+        super().__init__(words)
+        self.findings = tuple(findings)
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding]) -> Self:
+        """All that was found, a line each."""
+        findings = tuple(findings)
+        return cls("\n".join(map(str, findings)), findings)
 
 
 class UnknownConnection(UsageError):
@@ -115,12 +127,50 @@ class ControlUnreachable(ControlError):
     """The control database cannot be opened."""
 
 
+class ControlAway(ControlUnreachable):
+    """The control database did not answer for a while: it restarts, or the network is down."""
+
+
 class ControlTooNew(ControlError):
     """A newer version of Tidemark has migrated the control database."""
 
 
+class DagsterUnreachable(TidemarkError):
+    """The database that several hosts keep their Dagster instance in cannot be opened."""
+
+
+class PortInUse(TidemarkError):
+    """Another program listens on the port already."""
+
+
+class RowSecurityOff(ControlError):
+    """The role that Tidemark uses sees past row-level security: PostgreSQL does not keep tenants apart for it."""
+
+
+class FilesExposed(TidemarkError):
+    """Others than their owner may use files that hold progress or keys."""
+
+
 class LakeError(TidemarkError):
     """The lake failed."""
+
+
+class LakeUnreachable(LakeError):
+    """The catalogue of the lake, or where its files are, does not answer."""
+
+
+class SparkFailed(TidemarkError):
+    """Spark could not do what was requested."""
+
+
+class UnexpectedFailure(TidemarkError):
+    """Something failed that Tidemark has no name for; the log has the details."""
+
+
+class Interrupted(TidemarkError):
+    """A run was stopped by a signal or by a person."""
+
+    exit_code = 130
 
 
 class TaskLost(TidemarkError):
@@ -144,6 +194,10 @@ class RunInProgress(StateError):
 
 class LeaseLost(StateError):
     """This run's lease was taken over while it was working; it publishes nothing more."""
+
+
+class RunAbandoned(StateError):
+    """The process of a run ended before the run did; a later run closed its row."""
 
 
 class LostRace(StateError):
@@ -186,10 +240,6 @@ class NotRestorable(StateError):
     """A dropped column, or part of its values, is no longer to be had."""
 
 
-class StateMoved(StateError):
-    """The state of a stream is not at the version it was read at."""
-
-
 class StateKeyMissing(StateError):
     """No key to seal state with, or not the one that a value was sealed with."""
 
@@ -219,4 +269,4 @@ class TooManyDeleted(StateError):
 
 
 class PartialRun(StateError):
-    """An asset was asked for without what it needs from the same run."""
+    """An asset was requested without what it needs from the same run."""

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from dagster import (
     AssetExecutionContext,
     AssetKey,
@@ -18,21 +16,21 @@ from dagster import (
 from pydantic import Field
 
 from partitions.catalog import connections
+from platform_assets.automation import OWNERS
 from resources.catalog import CatalogResource, MarkerResource
 from spark_code.catalog.diff import IncrementalDiff
-from spark_code.catalog.state import StagedState, StateMerge
-from spark_code.parts import Extraction, Parts
-from tidemark.catalog.rows import Kind
+from spark_code.catalog.state import StagedState
+from spark_code.parts import Parts
+from tidemark.catalog.rows import Label
 
 GROUP = "catalog"
-OWNERS = ["team:data-platform"]
 
 
 class RunOptions(Config):
     """How to run this time."""
 
     full: bool = Field(default=False, description="Read everything, whatever the marker says.")
-    allow_removals: bool = Field(default=False, description="Go on even if more tables went than the guard allows.")
+    allow_removals: bool = Field(default=False, description="Go on even if more tables were removed than the guard allows.")
 
 
 def listed(description: str) -> AssetOut:
@@ -59,21 +57,18 @@ def shown(value: object) -> MetadataValue:
 )
 def listing(
     context: AssetExecutionContext, config: RunOptions, catalog: CatalogResource, marker_file: MarkerResource
-) -> Iterator[Output[pa.Table]]:
+) -> Iterator[Output[Parts]]:
     """One listing of the source, in one of its snapshots."""
-    run = catalog.run(context)
-    with run.step("list"):
-        plan, units = run.list_units(force_full=config.full, allow_removals=config.allow_removals)
+    plan, extracted = catalog.run(context).list_units(force_full=config.full, allow_removals=config.allow_removals)
     found = marker_file.shown(context.partition_key)
-    told = {"mode": str(plan.mode), "reason": str(plan.reason), "marker": str(found["marker"])}
-    for kind in (Kind.DATABASE, Kind.SCHEMA, Kind.TABLE):
-        rows = units.filter(pc.equal(units["kind"], kind))
-        labels = {row["values"]: row["counts"] for row in pc.value_counts(rows["label"]).to_pylist()}
-        yield Output(rows, f"{kind}s", metadata=told | {"labels": MetadataValue.json(labels)})
+    facts = {"mode": str(plan.mode), "reason": str(plan.reason), "marker": str(found["marker"])}
+    for kind, rows in extracted.items():
+        labels = {str(label): rows.count(label) for label in Label if rows.count(label)}
+        yield Output(rows, f"{kind}s", metadata=facts | {"labels": MetadataValue.json(labels)})
 
 
 @asset(group_name=GROUP, kinds={"spark"}, owners=OWNERS, partitions_def=connections, io_manager_key="extracts")
-def columns(context: AssetExecutionContext, tables: pa.Table, catalog: CatalogResource) -> Extraction | None:
+def columns(context: AssetExecutionContext, tables: Parts, catalog: CatalogResource) -> Parts:
     """Columns of the tables that changed, read from the source in batches by Spark tasks."""
     return catalog.run(context).read_columns(tables)
 
@@ -87,25 +82,23 @@ def columns(context: AssetExecutionContext, tables: pa.Table, catalog: CatalogRe
 )
 def current_state(
     context: AssetExecutionContext,
-    databases: pa.Table,
-    schemas: pa.Table,
-    tables: pa.Table,
+    databases: Parts,
+    schemas: Parts,
+    tables: Parts,
     columns: Parts,
     catalog: CatalogResource,
-) -> StateMerge:
+) -> StagedState:
     """The ancestral merge, staged on the run's branch: changed tables replaced, the others carried by reference."""
-    units = pa.concat_tables([databases, schemas, tables])
-    return catalog.run(context).merge(units, columns)
+    del databases, schemas, tables  # the run knows them: what it listed, or lists now if it begins here
+    return catalog.run(context).stage(columns)
 
 
 @asset(group_name=GROUP, kinds={"spark", "json"}, owners=OWNERS, partitions_def=connections, io_manager_key="json_diff")
 def incremental_diff(
     context: AssetExecutionContext, current_state: StagedState, catalog: CatalogResource
 ) -> IncrementalDiff:
-    """What this run changed, for programs that follow: fresh tables and columns, and what went."""
-    run = catalog.run(context)
-    with run.step("diff"):
-        return run.diff(current_state)
+    """What this run changed, for programs that follow: fresh tables and columns, and what was removed."""
+    return catalog.run(context).diff(current_state)
 
 
 @asset(group_name=GROUP, kinds={"s3"}, owners=OWNERS, partitions_def=connections, deps=[incremental_diff])

@@ -6,38 +6,24 @@ from dagster import (
     AssetCheckExecutionContext,
     AssetCheckResult,
     AssetCheckSpec,
-    AssetKey,
-    MetadataValue,
     asset_check,
     multi_asset_check,
 )
 
 from partitions.catalog import connections
 from platform_assets.catalog.assets import current_state, incremental_diff
+from platform_assets.checks import reported
 from resources.catalog import CatalogResource
 from tidemark.catalog.checks import CHECKS
-from tidemark.checks import CheckResult
 
 WHAT = {
     "decision_matrix": "Every unit is in the state as its label says: fresh as read, carried as before, removed ones gone.",
     "no_orphan_columns": "Every column belongs to a table of the state.",
-    "no_duplicate_names": "Every qualified name is there once.",
+    "no_duplicate_names": "Every qualified name is unique.",
     "counts_add_up": "Columns: previous − dropped + fresh = staged.",
     "carried_unchanged": "Columns of NO CHANGE tables are byte for byte what they were.",
-    "removals_within_guard": "No more tables went than the guard allows.",
+    "removals_within_guard": "No more tables were removed than the guard allows.",
 }
-
-
-def reported(result: CheckResult, asset: AssetKey | None = None) -> AssetCheckResult:
-    return AssetCheckResult(
-        asset_key=asset,
-        check_name=result.name,
-        passed=result.passed,
-        description=result.summary,
-        metadata={
-            name: MetadataValue.json(value) if isinstance(value, list) else value for name, value in result.facts.items()
-        },
-    )
 
 
 @multi_asset_check(

@@ -1,136 +1,116 @@
-"""`tidemark run|plan|explain|state|history|diff|rollback|check|marker`: the catalogue at a shell."""
+"""`tidemark catalog`: the metadata catalogue at a shell."""
 
 import sys
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemark.cli.app import AsJson, ConfigFile
-from tidemark.cli.output import console, print_facts, print_json, print_table
-from tidemark.cli.running import one_by_one
+from platform_assets.opening import instance_of, platform_of, subject_of
+from spark_code.catalog.system import CATALOG
+from tidemark.cli.checks import print_checks
+from tidemark.cli.completing import subject_names
+from tidemark.cli.noun import find_run, noun, print_run, run_each
+from tidemark.cli.options import AsJson, ConfigFile, Full, Reason, RunName
+from tidemark.cli.output import print_json, print_line
+from tidemark.cli.tables import print_facts, print_table
 from tidemark.config import load_config
 from tidemark.errors import StateError, UsageError
 
 if TYPE_CHECKING:
+    from spark_code.catalog.subject import CatalogSubject
+    from tidemark.catalog.view import CatalogView
     from tidemark.control import RunRecord
 
-ConnectionName = Annotated[str, typer.Argument(metavar="CONNECTION", help="A connection of the configuration.")]
+ConnectionName = Annotated[
+    str,
+    typer.Argument(metavar="CONNECTION", help="A connection of the configuration.", autocompletion=subject_names(CATALOG)),
+]
 LABELS = ("CREATED", "UPDATED", "BACKFILL", "NO CHANGE", "REMOVED", "UNKNOWN")
 
 
 def register(app: typer.Typer) -> None:
-    for command in (run, plan, explain, state, history, diff, rollback, check):
-        app.command()(command)
-    marker = typer.Typer(help="The marker of a connection.", no_args_is_help=True)
-    marker.command("show")(marker_show)
-    marker.command("rewind")(marker_rewind)
-    app.add_typer(marker, name="marker")
+    catalog = noun(app, CATALOG, platform_of)
+    for command in (run, plan, diff, check, rewind, reset, rollback, state, explain, marker):
+        catalog.command()(command)
 
 
-def open_subject(config: ConfigFile, connection: str) -> Any:
-    """The connection with its state. Imported here: a wrong name should not wait for Spark's modules."""
+def opened(config: ConfigFile, name: str) -> "CatalogSubject":
+    subject: CatalogSubject = subject_of(load_config(config), CATALOG, name)
+    return subject
+
+
+def looked_at(config: ConfigFile, name: str) -> "CatalogView":
+    """For commands that only read what is published: without Spark."""
+    from tidemark.catalog.view import CatalogView
+    from tidemark.platform import Platform
+
     loaded = load_config(config)
-    settings = loaded.connection(connection)
-    from spark_code.catalog.subject import CatalogSubject
-    from spark_code.platform import Platform
-
-    return CatalogSubject(Platform(loaded), settings)
-
-
-def find_run(subject: Any, name: str) -> "RunRecord":
-    found: RunRecord = subject.control.runs.find("catalog", subject.name, name)
-    return found
+    return CatalogView(Platform(loaded, only_reads=True), loaded.connection(name))
 
 
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
 def run(
-    connections: Annotated[list[str], typer.Argument(metavar="CONNECTION…", help="One or more connections.")],
-    full: Annotated[bool, typer.Option("--full", help="Read everything, whatever the marker says.")] = False,
+    connections: Annotated[
+        list[str],
+        typer.Argument(metavar="CONNECTION…", help="One or more connections.", autocompletion=subject_names(CATALOG)),
+    ],
+    full: Full = False,
     allow_removals: Annotated[
-        bool, typer.Option("--allow-removals", help="Go on even if more tables went than the guard allows.")
+        bool, typer.Option("--allow-removals", help="Go on even if more tables are gone than the guard allows.")
     ] = False,
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
     """Bring connections up to date: list, read what changed, stage, check, publish, move the marker."""
     loaded = load_config(config)
-    for name in connections:
-        loaded.connection(name)
+    addresses = CATALOG.chosen(loaded, connections)
     from platform_assets.catalog.launch import launch
-    from platform_assets.instance import open_instance
 
-    with open_instance(loaded) as instance:
-        done = one_by_one(
-            connections,
-            lambda name: launch(loaded, instance, name, full=full, allow_removals=allow_removals),
-            None if as_json else print_run,
+    with instance_of(loaded) as instance:
+
+        def one(name: str) -> "RunRecord":
+            return launch(loaded, instance, name, full=full, allow_removals=allow_removals)
+
+        run_each(CATALOG, loaded, connections, addresses, one, as_json=as_json, show=print_labels)
+
+
+def print_labels(record: "RunRecord") -> None:
+    """A run with its tables by label, which is what people look for."""
+    print_run(record)
+    labels = record.detail.get("labels", {})
+    if labels:
+        print_table("tables", [*LABELS], [[labels.get(label, 0) for label in LABELS]])
+    vanished = record.detail.get("vanished", 0)
+    if vanished:
+        words = (
+            "1 table vanished while it was read" if vanished == 1 else f"{vanished:,} tables vanished while they were read"
         )
-    if as_json:
-        shown = [shown_run(record) for record in done.results]
-        print_json(shown if len(connections) > 1 else shown[0])
-    done.end()
-
-
-def shown_run(record: "RunRecord") -> dict[str, Any]:
-    """A run as programs get it."""
-    detail = record.detail
-    return {
-        "run_id": record.run_id,
-        "connection": detail.get("connection"),
-        "status": record.status,
-        "mode": record.mode,
-        "reason": record.reason,
-        "started_at": record.started_at,
-        "finished_at": record.finished_at,
-        "marker": record.marker,
-        "snapshot": record.snapshot,
-        "labels": detail.get("labels", {}),
-        "entities": detail.get("entities", {}),
-        "columns_read": detail.get("columns read"),
-        "columns_carried": detail.get("columns carried"),
-        "unlisted_schemas": detail.get("unlisted", {}),
-        "seconds": detail.get("seconds", {}),
-        "error": record.error,
-    }
-
-
-def print_run(name: str, record: "RunRecord") -> None:
-    detail, labels = record.detail, record.detail.get("labels", {})
-    console.print(
-        f"\n[bold]{name}[/]: {record.status}, {record.mode} run ({record.reason}), run {record.run_id}", highlight=False
-    )
-    print_table("tables", [*LABELS], [[labels.get(label, 0) for label in LABELS]])
-    print_table(
-        "columns",
-        ["read", "carried", "in the state"],
-        [[detail.get("columns read"), detail.get("columns carried"), detail.get("entities", {}).get("column")]],
-    )
-    seconds = detail.get("seconds", {})
-    print_table("seconds", [*seconds, "all"], [[*seconds.values(), sum(seconds.values())]])
-    if detail.get("unlisted"):
-        console.print(f"[yellow]not listed (their tables are carried as UNKNOWN): {', '.join(detail['unlisted'])}[/]")
+        print_line(f"{words}: UNKNOWN if known before, else left out. The next run settles it.", style="yellow")
+    if record.detail.get("unlisted"):
+        unlisted = ", ".join(record.detail["unlisted"])
+        print_line(f"not listed, their tables are carried as UNKNOWN: {unlisted}", style="yellow")
 
 
 def plan(connection: ConnectionName, as_json: AsJson = False, config: ConfigFile = None) -> None:
     """What a run would read and why. Reads the source's listing, no columns; writes nothing."""
-    subject = open_subject(config, connection)
-    from spark_code.catalog.run import plan_run
+    subject = opened(config, connection)
+    from spark_code.catalog.explain import changing_units
 
-    planned, units = plan_run(subject, "plan")
-    rows = [row for row in units.select(["kind", "qualified_name", "label"]).to_pylist() if row["label"] != "NO CHANGE"]
-    rows.sort(key=lambda row: row["qualified_name"])
+    planned, rows = changing_units(subject)
     if as_json:
-        print_json({"mode": planned.mode, "reason": planned.reason, "labels": planned.counts, "units": rows})
+        facts = {"subject": subject.address, "mode": planned.mode, "reason": planned.reason, "labels": planned.counts}
+        print_json({**facts, "units": rows})
         return
-    console.print(f"[bold]{connection}[/]: {planned.mode} run ({planned.reason})", highlight=False)
+    print_line(f"{subject.address}: {planned.mode} run ({planned.reason})", style="bold")
     print_table("tables", [*LABELS], [[planned.counts[label] for label in LABELS]])
     if rows:
         print_table(
-            "what would change", ["name", "what", "label"], [[r["qualified_name"], r["kind"], r["label"]] for r in rows]
+            "what would change",
+            ["name", "kind", "label"],
+            [[shortened(row["qualified_name"]), row["kind"], row["label"]] for row in rows],
         )
 
 
@@ -141,14 +121,11 @@ def explain(
     config: ConfigFile = None,
 ) -> None:
     """Why a table is read or not: its signal before and now, its label, the run that last read it."""
-    subject = open_subject(config, connection)
+    subject = opened(config, connection)
     from spark_code.catalog.explain import explain_table
 
     facts = explain_table(subject, table)
-    if as_json:
-        print_json(facts)
-    else:
-        print_facts(f"{connection}: {table}", facts)
+    print_json(facts) if as_json else print_facts(f"{subject.address}: {table}", facts)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -166,56 +143,23 @@ def state(
 
     if kind is not None and kind not in list(Kind):
         raise UsageError(f"no kind '{kind}'. Allowed: {', '.join(Kind)}.")
-    subject = open_subject(config, connection)
+    subject = looked_at(config, connection)
     snapshot, run_id = state_of(subject, as_of)
-    for line in entities(subject.lake.reader, subject.layout.table, snapshot, run_id, Kind(kind) if kind else None):
+    for line in entities(subject.reader, subject.layout.table, snapshot, run_id, Kind(kind) if kind else None):
         sys.stdout.write(line + "\n")
 
 
-def state_of(subject: Any, run_name: str | None) -> tuple[int, str]:
+def state_of(subject: "CatalogView", run_name: str | None) -> tuple[int, str]:
     """Snapshot and run id of a state: the published one, or the one that a run left."""
     if run_name is None:
         published = subject.published()
         if published.snapshot is None:
-            raise StateError(
-                f"{subject.connection.name}: nothing is published yet. `tidemark run {subject.connection.name}`."
-            )
+            raise StateError(f"{subject.address}: nothing is published yet. `tidemark catalog run {subject.name}`.")
         return published.snapshot, published.labels_of
     record = find_run(subject, run_name)
     if record.snapshot is None:
-        raise UsageError(f"{subject.connection.name}: run {record.run_id} is {record.status} and left no state.")
-    return record.snapshot, record.run_id
-
-
-def history(
-    connection: ConnectionName,
-    limit: Annotated[int, typer.Option(help="How many runs, newest first.")] = 20,
-    as_json: AsJson = False,
-    config: ConfigFile = None,
-) -> None:
-    """The runs of a connection, newest first."""
-    subject = open_subject(config, connection)
-    records = subject.control.runs.history("catalog", subject.name, limit)
-    if as_json:
-        print_json([shown_run(record) for record in records])
-        return
-    rows = []
-    for record in records:
-        labels = record.detail.get("labels", {})
-        changed = sum(labels.get(label, 0) for label in ("CREATED", "UPDATED", "BACKFILL"))
-        rows.append(
-            [
-                record.run_id,
-                record.status,
-                record.mode,
-                record.reason,
-                record.started_at,
-                changed,
-                labels.get("REMOVED", 0),
-                record.error,
-            ]
-        )
-    print_table(connection, ["run", "status", "mode", "reason", "started", "fresh", "removed", "error"], rows)
+        raise UsageError(f"{subject.address}: run {record.run_id} is {record.status} and left no state.")
+    return record.snapshot, str(record.detail.get("rolled back to", record.run_id))
 
 
 def diff(
@@ -231,13 +175,13 @@ def diff(
 
     if bool(staged) == bool(run_a and run_b):
         raise UsageError("give two runs, or --staged RUN.")
-    subject = open_subject(config, connection)
-    reader, table = subject.lake.reader, subject.layout.table
+    subject = looked_at(config, connection)
+    reader, table = subject.reader, subject.layout.table
     if staged:
         record = find_run(subject, staged)
         stage = reader.staged(table, record.run_id)
         if stage is None:
-            raise StateError(f"{connection}: run {record.run_id} ({record.status}) has nothing staged.")
+            raise StateError(f"{subject.address}: run {record.run_id} ({record.status}) has nothing staged.")
         before, now = record.base_snapshot, stage.snapshot_id
     else:
         before, now = state_of(subject, run_a)[0], state_of(subject, run_b)[0]
@@ -246,7 +190,7 @@ def diff(
         print_json([asdict(change) for change in changes])
         return
     rows = [[shortened(change.name), change.kind, change.what, described(change.attributes)] for change in changes]
-    print_table(f"{connection}: {len(changes)} differences", ["name", "kind", "change", "attributes"], rows)
+    print_table(f"{subject.address}: {len(changes)} differences", ["name", "kind", "change", "attributes"], rows)
 
 
 def shortened(qualified_name: str) -> str:
@@ -258,23 +202,6 @@ def described(attributes: dict[str, tuple[Any, Any]]) -> str:
     return ", ".join(f"{name}: {before} → {now}" for name, (before, now) in attributes.items())
 
 
-def rollback(
-    connection: ConnectionName,
-    run_name: Annotated[str, typer.Argument(metavar="RUN", help="The run whose state is wanted back.")],
-    as_json: AsJson = False,
-    config: ConfigFile = None,
-) -> None:
-    """Make the state that a run left the published one again: first the marker, then the state."""
-    subject = open_subject(config, connection)
-    from spark_code.catalog.rollback import roll_back
-
-    record = roll_back(subject, find_run(subject, run_name))
-    if as_json:
-        print_json(shown_run(record))
-    else:
-        console.print(f"[bold]{connection}[/]: {record.reason}", highlight=False)
-
-
 def check(
     connection: ConnectionName,
     full: Annotated[bool, typer.Option("--full", help="Compare every row, not only what the last run touched.")] = False,
@@ -282,27 +209,74 @@ def check(
     config: ConfigFile = None,
 ) -> None:
     """All checks against the published state. Exit code 1 if one fails: a gate for CI."""
-    subject = open_subject(config, connection)
+    subject = opened(config, connection)
     from spark_code.catalog.audit import audit
 
-    results = audit(subject, whole=full)
-    if as_json:
-        print_json([asdict(result) for result in results])
-    else:
-        rows = [[result.name, "passed" if result.passed else "FAILED", result.summary] for result in results]
-        print_table(connection, ["name", "status", "why"], rows)
-    if not all(result.passed for result in results):
-        raise typer.Exit(1)
+    print_checks([{"subject": subject.address, **asdict(each)} for each in audit(subject, whole=full)], as_json=as_json)
 
 
-# --- the marker ------------------------------------------------------------------------------------------------------
+# --- going back ------------------------------------------------------------------------------------------------------
 
 
-def marker_show(connection: ConnectionName, as_json: AsJson = False, config: ConfigFile = None) -> None:
+def rollback(connection: ConnectionName, run_name: RunName, as_json: AsJson = False, config: ConfigFile = None) -> None:
+    """Make the state that a run left the published one again: first the marker, then the state."""
+    subject = opened(config, connection)
+    from spark_code.catalog.rollback import roll_back
+
+    found = find_run(subject, run_name)
+    run_each(
+        CATALOG,
+        subject.platform.config,
+        [connection],
+        [subject.address],
+        lambda _: roll_back(subject, found),
+        as_json=as_json,
+    )
+
+
+def rewind(
+    connection: ConnectionName,
+    to: Annotated[str, typer.Option("--to", help="UTC ISO 8601, as in 2026-01-31T12:00:00Z. Never later than now.")],
+    reason: Reason = "rewound by hand",
+    as_json: AsJson = False,
+    config: ConfigFile = None,
+) -> None:
+    """Move the marker back, so that the next run reads from there."""
+    from tidemark.catalog.marker import parse_moment
+    from tidemark.errors import MarkerCorrupt
+
+    try:
+        moment = parse_moment(to)
+    except MarkerCorrupt:
+        raise UsageError("--to must be UTC ISO 8601, as in 2026-01-31T12:00:00Z.") from None
+    subject = opened(config, connection)
+    from spark_code.catalog.rollback import rewind_marker
+
+    def one(_name: str) -> "RunRecord":
+        return rewind_marker(subject, moment, reason)
+
+    run_each(CATALOG, subject.platform.config, [connection], [subject.address], one, as_json=as_json)
+
+
+def reset(connection: ConnectionName, reason: Reason = "", as_json: AsJson = False, config: ConfigFile = None) -> None:
+    """Take the marker away, so that the next run reads everything. The published state stays."""
+    if not reason.strip():
+        raise UsageError(f"reset {connection}: say why with --reason. It stays in the history of the mark.")
+    subject = opened(config, connection)
+    from spark_code.catalog.reset import reset_marker
+
+    def one(_name: str) -> "RunRecord":
+        return reset_marker(subject, reason)
+
+    run_each(CATALOG, subject.platform.config, [connection], [subject.address], one, as_json=as_json)
+
+
+def marker(connection: ConnectionName, as_json: AsJson = False, config: ConfigFile = None) -> None:
     """marker.txt, what is recorded for the published state, and who moved it."""
-    subject = open_subject(config, connection)
+    subject = looked_at(config, connection)
     found, published = subject.marker.read(), subject.published()
-    moves = [asdict(row) for row in subject.control.marks.audit(subject.mark)]
+    marks = subject.control.marks
+    moves = [asdict(row) for row in marks.audit(subject.address)]
     facts = {
         "marker": found.moment,
         "corrupt": found.corrupt,
@@ -310,31 +284,8 @@ def marker_show(connection: ConnectionName, as_json: AsJson = False, config: Con
         "published run": published.run_id,
     }
     if as_json:
-        print_json({**facts, "moves": moves})
+        print_json({"subject": subject.address, **facts, "moves": moves})
         return
-    print_facts(f"{connection}: {subject.layout.marker}", facts)
-    print_table(
-        "moves",
-        ["when", "name", "reason", "marker"],
-        [[m["at"], m["actor"], m["reason"], m["value"]] for m in moves[:20]],
-    )
-
-
-def marker_rewind(
-    connection: ConnectionName,
-    to: Annotated[str, typer.Option("--to", help="UTC ISO 8601, as in 2026-01-31T12:00:00Z. Never later than now.")],
-    config: ConfigFile = None,
-) -> None:
-    """Move the marker back, with an audit row."""
-    from tidemark.catalog.marker import parse_marker
-    from tidemark.errors import MarkerCorrupt
-
-    try:
-        moment: datetime = parse_marker(to)
-    except MarkerCorrupt:
-        raise UsageError("--to must be UTC ISO 8601, as in 2026-01-31T12:00:00Z.") from None
-    subject = open_subject(config, connection)
-    from spark_code.catalog.rollback import rewind_marker
-
-    rewind_marker(subject, moment)
-    console.print(f"[bold]{connection}[/]: marker rewound", highlight=False)
+    print_facts(f"{subject.address}: {subject.layout.marker}", facts)
+    rows = [[move["at"], move["actor"], move["kind"], move["reason"]] for move in moves[:20]]
+    print_table("moves", ["when", "who", "what", "reason"], rows)

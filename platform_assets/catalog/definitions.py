@@ -3,7 +3,7 @@
 from dagster import Definitions
 
 from platform_assets.catalog import assets, automation, checks
-from platform_assets.catalog.jobs import catalog_job, catalog_upkeep
+from platform_assets.catalog.jobs import catalog_job
 from tidemark.config import Config
 
 
@@ -11,7 +11,7 @@ def catalog_definitions(config: Config) -> Definitions:
     return Definitions(
         assets=[assets.listing, assets.columns, assets.current_state, assets.incremental_diff, assets.marker],
         asset_checks=[checks.state_checks, checks.diff_agrees_with_state],
-        jobs=[catalog_job, catalog_upkeep],
+        jobs=[catalog_job],
         schedules=automation.schedules(config),
-        sensors=[automation.connections_in_step, automation.sources_changed, automation.failure_told],
+        sensors=automation.watches(config),
     )

@@ -1,7 +1,6 @@
 """Each stream as two assets: what a run landed on its branch, and Bronze, which is published before the state moves."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 from dagster import (
@@ -12,7 +11,6 @@ from dagster import (
     AssetKey,
     AssetsDefinition,
     Config,
-    FreshnessPolicy,
     MaterializeResult,
     MetadataValue,
     TableColumn,
@@ -23,31 +21,26 @@ from dagster import (
 from pydantic import Field
 
 from partitions.connectors import tenants
-from platform_assets.catalog.checks import reported
+from platform_assets.automation import OWNERS
+from platform_assets.checks import reported
+from platform_assets.keys import bronze_key, landed_key
 from resources.connectors import ConnectorsResource
 from tidemark import config as configuration
+from tidemark.address import Address
 from tidemark.connectors import lateness
 from tidemark.connectors.manifest import Manifest
 from tidemark.connectors.place import plain
 from tidemark.connectors.stream import StreamSpec
 from tidemark.connectors.verification import CHECKS
 
-OWNERS = ["team:data-platform"]
-
 
 class IngestOptions(Config):
     """How to run this time."""
 
     full: bool = Field(default=False, description="Read everything, whatever the state says.")
-    allow_deletions: bool = Field(default=False, description="Delete even if more records went than the guard allows.")
-
-
-def landed_key(connector: str, stream: str) -> AssetKey:
-    return AssetKey([plain(connector), plain(stream), "landed"])
-
-
-def bronze_key(connector: str, stream: str) -> AssetKey:
-    return AssetKey([plain(connector), plain(stream), "bronze"])
+    allow_deletions: bool = Field(
+        default=False, description="Delete even if more records were removed than the guard allows."
+    )
 
 
 def group(connector: str) -> str:
@@ -57,10 +50,15 @@ def group(connector: str) -> str:
 def stream_assets(config: configuration.Config, manifest: Manifest, stream: StreamSpec) -> list[Any]:
     """The assets and checks of one stream."""
     partitions = tenants(config)
-    common: dict[str, Any] = {"group_name": group(manifest.connector), "owners": OWNERS, "partitions_def": partitions}
+    # With one tenant the stream is one subject, and a second run of it waits in the queue. A pool of several would make them
+    # wait for each other: there the lease alone keeps two runs of one subject apart.
+    pool = str(Address.stream(config.tenants[0], manifest.connector, stream.id)) if len(config.tenants) == 1 else None
+    common: dict[str, Any] = {
+        "group_name": group(manifest.connector), "owners": OWNERS, "partitions_def": partitions, "pool": pool,
+    }  # fmt: skip
     landed_at, bronze_at = landed_key(manifest.connector, stream.id), bronze_key(manifest.connector, stream.id)
 
-    @asset(key=landed_at, kinds={"spark", manifest.kind}, **common)
+    @asset(key=landed_at, kinds={"spark", manifest.kind}, **common)  # type: ignore[untyped-decorator]
     def landed(
         context: AssetExecutionContext, config: IngestOptions, connectors: ConnectorsResource
     ) -> MaterializeResult[None]:
@@ -89,24 +87,24 @@ def stream_assets(config: configuration.Config, manifest: Manifest, stream: Stre
         ],
     )
     def checks(context: AssetCheckExecutionContext, connectors: ConnectorsResource) -> Iterator[AssetCheckResult]:
-        run = connectors.run(context, manifest.connector, stream.id)
+        run = connectors.run(context, manifest.connector, stream.id, **requested(context, landed_at))
         with run.step("checks"):
             yield from (reported(result, landed_at) for result in run.verify())
 
-    @asset(key=bronze_at, kinds={"iceberg"}, deps=[landed_at], freshness_policy=freshness(manifest), **common)
+    @asset(key=bronze_at, kinds={"iceberg"}, deps=[landed_at], **common)  # type: ignore[untyped-decorator]
     def bronze(context: AssetExecutionContext, connectors: ConnectorsResource) -> MaterializeResult[None]:
-        run = connectors.run(context, manifest.connector, stream.id)
+        run = connectors.run(context, manifest.connector, stream.id, **requested(context, landed_at))
         run.publish()
-        place, told = run.subject.place, run.told()
-        late = told.pop("late")
+        place, did = run.subject.place, run.summary()
         return MaterializeResult(
             metadata={
                 "dagster/table_name": f"lake.{place.table}",
                 "latest": f"lake.{place.latest}",
                 "changes": f"lake.{place.changes}",
                 "key": MetadataValue.text(", ".join(stream.key)),
-                **told,
-                "late": MetadataValue.md(lateness.markdown(late)),
+                "slices": did["slices"],
+                **did["rows"],
+                "late": MetadataValue.md(lateness.markdown(did["late"])),
             }
         )
 
@@ -114,11 +112,11 @@ def stream_assets(config: configuration.Config, manifest: Manifest, stream: Stre
     return [described(landed, landed_description), checks, described(bronze, bronze_description)]
 
 
-def freshness(manifest: Manifest) -> FreshnessPolicy | None:
-    """How old the last run may be, where the manifest says so."""
-    if manifest.freshness is None:
-        return None
-    return FreshnessPolicy.time_window(fail_window=timedelta(microseconds=manifest.freshness.nanoseconds // 1000))
+def requested(context: AssetCheckExecutionContext | AssetExecutionContext, landed: AssetKey) -> dict[str, bool]:
+    """What the run was requested to do, as `landed` got it: a retry may begin behind it."""
+    steps: Any = context.run.run_config.get("ops", {})
+    config: dict[str, bool] = steps.get("__".join(landed.path), {}).get("config", {})
+    return IngestOptions(**config).model_dump()
 
 
 def described(definition: AssetsDefinition, text: str) -> AssetsDefinition:

@@ -1,9 +1,10 @@
-"""What Dagster knows of connectors: assets and checks per stream; jobs, schedules and a sensor per connector."""
+"""What Dagster knows of connectors: assets and checks per stream; a job, a schedule and sensors per connector."""
 
 from dagster import AssetChecksDefinition, AssetSelection, Definitions, define_asset_job
 
 from platform_assets.connectors.assets import group, stream_assets
-from platform_assets.connectors.automation import at_their_time, on_arrival, upkeep
+from platform_assets.connectors.automation import scheduled, watched
+from platform_assets.connectors.freshness import freshness_check, freshness_sensor
 from tidemark.config import Config
 from tidemark.connectors.contract import CheckpointConnector
 from tidemark.connectors.manifest import Manifest
@@ -13,28 +14,27 @@ from tidemark.connectors.registry import connector_class
 
 def ingest_definitions(config: Config) -> Definitions:
     """Everything that the configuration's manifests describe."""
-    return Definitions.merge(Definitions(), *(of_connector(config, each) for each in load_manifests(config).values()))
+    manifests = load_manifests(config).values()
+    promised = [each for each in manifests if each.freshness is not None]
+    fresh = Definitions(sensors=[freshness_sensor(config, promised)] if promised else [])
+    return Definitions.merge(fresh, *(of_connector(config, each) for each in manifests))
 
 
 def of_connector(config: Config, manifest: Manifest) -> Definitions:
     made = [each for stream in manifest.streams for each in stream_assets(config, manifest, stream)]
+    if manifest.freshness is not None:
+        made += [freshness_check(config, manifest, stream, manifest.freshness) for stream in manifest.streams]
     name = group(manifest.connector)
     ingest = define_asset_job(
         name,
         selection=AssetSelection.groups(name),
         description=f"Brings all streams of {manifest.connector} up to date, for one tenant.",
     )
-    cleaning = upkeep(config, manifest)
-    cleaned = f"Cleans up behind the runs of {manifest.connector}, for every tenant."
-    schedules = [at_their_time(config, cleaning, f"{name}_upkeep", manifest.upkeep, cleaned)]
-    if manifest.schedule:
-        brought = f"Brings {manifest.connector} up to date for every tenant."
-        schedules.append(at_their_time(config, ingest, name, manifest.schedule, brought))
-    tells = issubclass(connector_class(manifest.kind), CheckpointConnector)
+    has_checkpoints = issubclass(connector_class(manifest.kind), CheckpointConnector)
     return Definitions(
         assets=[each for each in made if not isinstance(each, AssetChecksDefinition)],
         asset_checks=[each for each in made if isinstance(each, AssetChecksDefinition)],
-        jobs=[ingest, cleaning],
-        schedules=schedules,
-        sensors=[on_arrival(config, manifest, ingest)] if tells else [],
+        jobs=[ingest],
+        schedules=[scheduled(config, manifest, ingest, manifest.schedule)] if manifest.schedule else [],
+        sensors=[watched(config, manifest, ingest, manifest.watch)] if manifest.watch and has_checkpoints else [],
     )

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from tidemark.cli.app import AsJson, ConfigFile
-from tidemark.cli.output import console, print_json, print_table
+from tidemark.cli.options import AsJson, ConfigFile
+from tidemark.cli.output import print_json, print_line
+from tidemark.cli.tables import print_table
 from tidemark.config import Config, load_config
 
 ManifestFile = Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest's file.")]
@@ -26,7 +27,7 @@ def kinds(as_json: AsJson = False) -> None:
     """The kinds of connectors that are installed."""
     from tidemark.connectors.registry import known_kinds
 
-    print_json(known_kinds()) if as_json else console.print("\n".join(known_kinds()), highlight=False)
+    print_json(known_kinds()) if as_json else print_line("\n".join(known_kinds()))
 
 
 def describe(manifest: ManifestFile, as_json: AsJson = False, config: ConfigFile = None) -> None:
@@ -42,7 +43,7 @@ def describe(manifest: ManifestFile, as_json: AsJson = False, config: ConfigFile
         rows = [[", ".join(value) if isinstance(value, tuple) else value for value in each.values()] for each in offered]
         print_table(str(manifest), list(offered[0]), rows)
     else:
-        console.print("the source offers nothing to these credentials", highlight=False)
+        print_line("the source offers nothing to these credentials")
 
 
 def put_to_the_test(
@@ -65,7 +66,7 @@ def put_to_the_test(
             for verdict in StreamKit(platform, described, each).verdicts():
                 verdicts.append(verdict)
                 if not as_json:
-                    console.print(f"{word(verdict.passed):>5}  {each.id}: {verdict.rule}: {verdict.told}", highlight=False)
+                    print_line(f"{word(verdict.passed):>6}  {each.id}: {verdict.rule}: {verdict.told}")
         platform.control.close()
     if as_json:
         print_json([asdict(each) for each in verdicts])
@@ -74,7 +75,7 @@ def put_to_the_test(
 
 
 def word(passed: bool | None) -> str:
-    return "–" if passed is None else "well" if passed else "FAIL"
+    return "–" if passed is None else "ok" if passed else "FAILED"
 
 
 def thrown_away(config: Config, folder: Path) -> Config:

@@ -1,4 +1,4 @@
-"""Each model as an asset with its checks. The engine stages, checks, publishes and moves the mark; here it is told."""
+"""Each model as an asset with its checks. The engine stages, checks, publishes and moves the mark; this reports it."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Set
@@ -25,20 +25,21 @@ from dagster import (
 from pydantic import Field
 
 from partitions.models import windows
-from platform_assets.catalog.checks import reported
-from platform_assets.connectors.assets import OWNERS
+from platform_assets.automation import OWNERS
+from platform_assets.checks import reported
+from platform_assets.keys import model_key
 from platform_assets.models.metadata import (
     column_schema,
     definition_metadata,
     key_of,
     lineage_metadata,
-    model_key,
 )
 from resources.models import ModelsResource
 from tidemark.checks import CheckResult
 from tidemark.errors import ChecksFailed
 from tidemark.models.checks import ModelCheck
 from tidemark.models.graph import Project
+from tidemark.models.place import ModelPlace
 from tidemark.models.project import Model
 from tidemark.models.results import ModelResult
 from tidemark.models.windows import TimeWindow
@@ -49,7 +50,7 @@ Event = AssetCheckResult | MaterializeResult[None]
 class ModelOptions(Config):
     """How to run this time."""
 
-    full: bool = Field(default=False, description="Make the table anew from the whole query, whatever the state says.")
+    full: bool = Field(default=False, description="Rebuild the table from the whole query, whatever the state says.")
     since_mark: bool = Field(
         default=False, description="Bring all that is new, whatever partition the run is of: what a run by the clock does."
     )
@@ -78,12 +79,14 @@ def model_asset(project: Project, model: Model) -> AssetsDefinition:
         partitions_def=windows(model.metadata.partitions) if model.metadata.partitions else None,
     )
 
-    # Subsets allow what a run leaves out: without a change nothing is checked, and checks can be asked for alone.
+    # Subsets allow what a run leaves out: without a change nothing is checked, and checks can be requested alone.
     @multi_asset(
         name=op_name(model.name),
         specs=[spec],
         check_specs=[check_spec(model, check) for check in checks],
         can_subset=True,
+        # One run of a model at a time: a second one waits in the queue.
+        pool=ModelPlace(model.name).address,
         # Windows that follow each other are one, and published as one.
         backfill_policy=BackfillPolicy.single_run() if model.metadata.partitions else None,
     )
@@ -94,7 +97,7 @@ def model_asset(project: Project, model: Model) -> AssetsDefinition:
             return
         try:
             window = window_of(context, config) if model.metadata.partitions else None
-            result = models.run(model.name, context.run.run_id, full=config.full, window=window)
+            result = models.run(context, model.name, full=config.full, window=window)
         except ChecksFailed as failed:
             yield from told(failed.results, model, asked)
             raise
@@ -163,7 +166,7 @@ def description(check: ModelCheck) -> str:
 
 
 def told(results: Iterable[CheckResult], model: Model, asked: Set[str]) -> Iterator[AssetCheckResult]:
-    """Verdicts as Dagster takes them; one that blocks nothing is a warning. The engine judges also what nobody asked for."""
+    """Verdicts as Dagster takes them; one that blocks nothing is a warning. The engine judges also what nobody requested."""
     blocking = {check.name for check in model.metadata.checks if check.blocking}
     for result in (each for each in results if each.name in asked):
         severity = AssetCheckSeverity.ERROR if result.name in blocking else AssetCheckSeverity.WARN
@@ -182,18 +185,18 @@ def _plain(result: CheckResult) -> CheckResult:
 def run_metadata(models: ModelsResource, result: ModelResult) -> dict[str, Any]:
     project = models.project
     lineage = models.lineage(project, result.name)
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "dagster/table_name": f"lake.{result.name}",
         "dagster/column_schema": column_schema(models.columns(result.name), lineage),
         **lineage_metadata(project, lineage),
         "action": result.action,
-        "reason": result.reason,
+        "reason": str(result.reason),
         "plan": MetadataValue.md(steps_told(result)),
         "seconds": max(result.seconds.values(), default=0.0),
         **{f"rows {what}": count for what, count in result.rows.items()},
     }
     rows = models.rows(result.name)
-    return told if rows is None else told | {"dagster/row_count": rows}
+    return shown if rows is None else shown | {"dagster/row_count": rows}
 
 
 def steps_told(result: ModelResult) -> str:

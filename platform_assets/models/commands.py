@@ -1,48 +1,45 @@
 """`tidemark model`: models at a shell."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from platform_assets.models.looking import ModelName, Names, load_project, model_lineage, model_list
+from platform_assets.opening import instance_of, platform_of, subject_of
+from spark_code.models.system import MODEL
 from tidemark import errors
-from tidemark.cli.app import AsJson, ConfigFile
-from tidemark.cli.output import cell, console, messages, print_facts, print_json, print_table
-from tidemark.cli.running import Progress
+from tidemark.cli.checks import print_checks
+from tidemark.cli.noun import control_of, find_run, noun, observed, print_documents, print_run, run_each
+from tidemark.cli.options import AsJson, ConfigFile, Full, Reason, RunName
+from tidemark.cli.output import print_json, print_line, say
+from tidemark.cli.tables import print_facts
 from tidemark.config import Config, load_config
 from tidemark.errors import TidemarkError, UsageError
 
 if TYPE_CHECKING:
-    from resources.models import ModelsResource
-    from tidemark.control import ControlDatabase, RunRecord
+    from spark_code.models.materialize import MaterializationHandler
+    from tidemark.control import RunRecord
     from tidemark.models.project import Model
     from tidemark.models.results import ModelResult
+    from tidemark.models.subject import ModelSubject
+
+
+def opened(config: Config, name: str) -> "ModelSubject":
+    subject: ModelSubject = subject_of(config, MODEL, name)
+    return subject
 
 
 def register(app: typer.Typer) -> None:
-    model = typer.Typer(help="Models: queries whose results are kept as tables and views.", no_args_is_help=True)
+    model = noun(app, MODEL, platform_of)
     for name, command in (
-        ("list", model_list), ("plan", model_plan), ("run", model_run), ("check", model_check), ("state", model_state),
-        ("history", model_history), ("lineage", model_lineage), ("backfill", model_backfill), ("restore", model_restore),
+        ("run", model_run), ("plan", model_plan), ("diff", model_diff), ("check", model_check), ("rewind", model_rewind),
+        ("reset", model_reset), ("rollback", model_rollback), ("list", model_list), ("lineage", model_lineage),
+        ("state", model_state), ("backfill", model_backfill), ("restore", model_restore),
     ):  # fmt: skip
         model.command(name)(command)
-    app.add_typer(model, name="model")
-
-
-def control_of(config: Config) -> "ControlDatabase":
-    from tidemark.control import ControlDatabase
-
-    return ControlDatabase(config.control)
-
-
-def opened(config: Config) -> "ModelsResource":
-    """The models as Dagster has them, in the same platform."""
-    from resources.models import ModelsResource
-    from resources.platform import PlatformResource
-
-    return ModelsResource(platform=PlatformResource(config_path=str(config.path)))
 
 
 # --- planning and running --------------------------------------------------------------------------------------------
@@ -50,9 +47,9 @@ def opened(config: Config) -> "ModelsResource":
 
 def model_plan(
     names: Names = None,
-    full: Annotated[bool, typer.Option("--full", help="As if everything were made anew.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="As if everything were rebuilt.")] = False,
     partition: Annotated[
-        str | None, typer.Option("--partition", metavar="KEY[..KEY]", help="As if these windows were made anew.")
+        str | None, typer.Option("--partition", metavar="KEY[..KEY]", help="As if these windows were rebuilt.")
     ] = None,
     as_json: AsJson = False,
     config: ConfigFile = None,
@@ -68,10 +65,14 @@ def model_plan(
         spans = [model.metadata.partitions.by for model in chosen if model.metadata.partitions]
         window = TimeWindow(window_at(spans[0], first).start, window_at(spans[0], last).end)
     listed = [model.name for model in chosen]
-    with Progress("plan"):
-        plans = opened(loaded).engine.plan_models(listed, full=full, window=window) if listed else []
+    from spark_code.models.engine import ExecutionEngine
+    from tidemark.cli.progress import progress
+
+    with progress("planning"):
+        engine = ExecutionEngine(platform_of(loaded), load_project(loaded))
+        plans = engine.plan_models(listed, full=full, window=window) if listed else []
     if as_json:
-        print_json([plan.to_json() for plan in plans])
+        print_json([{"subject": MODEL.address(plan.name), **plan.to_json()} for plan in plans])
         return
     for plan in plans:
         print_plan(plan)
@@ -80,51 +81,56 @@ def model_plan(
 def print_plan(plan: Any) -> None:
     """A plan in a few lines; what takes something away is red."""
     expected = "" if plan.rows_expected is None else f", {plan.rows_expected:,} rows expected"
-    console.print(f"[bold]{plan.name}[/bold]: {plan.action} ({cell(plan.reason)}){expected}", highlight=False)
+    print_line(f"{plan.name}: {plan.action} ({plan.reason}){expected}", style="bold")
     for change in plan.schema_diff:
-        console.print(f"  schema: {cell(change)}", highlight=False)
+        print_line(f"  schema: {change}")
     for step in plan.steps:
-        mark = "[red]DESTRUCTIVE[/red] " if step.destructive else ""
-        console.print(f"  {mark}{cell(step.words)}", highlight=False)
+        print_line(
+            f"  DESTRUCTIVE {step.words}" if step.destructive else f"  {step.words}", "red" if step.destructive else None
+        )
     for warning in plan.warnings:
-        console.print(f"  [yellow]{cell(warning)}[/yellow]", highlight=False)
+        print_line(f"  {warning}", style="yellow")
     if plan.refused:
-        console.print(f"  [red]would stop:[/red] {cell(plan.refused)}", highlight=False)
+        print_line(f"  would stop: {plan.refused}", style="red")
 
 
 def model_run(
     names: Names = None,
-    full: Annotated[bool, typer.Option("--full", help="Make everything anew, whatever the state says.")] = False,
+    full: Full = False,
     partition: Annotated[
         str | None,
-        typer.Option(
-            "--partition", metavar="KEY[..KEY]", help="Make these windows anew: 2026-03-01, 2026-03-01..2026-03-05."
-        ),
+        typer.Option("--partition", metavar="KEY[..KEY]", help="Rebuild these windows: 2026-03-01, 2026-03-01..2026-03-05."),
     ] = None,
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
-    """Bring models up to date, each behind those it reads: stage, check, publish, move the state."""
+    """Bring models up to date, in dependency order: stage, check, publish, move the state."""
     loaded = load_config(config)
     project = load_project(loaded)
     chosen = project.selected(names or ())
-    if not chosen:
+    broken = project.broken_among(names or ())
+    if not chosen and not broken:
         raise UsageError("there are no models. Write `models: FOLDER` into the configuration.")
     keys = None if partition is None else keys_of(chosen, partition, named=bool(names), full=full)
-    from platform_assets.instance import open_instance
     from platform_assets.models.launch import launch
+    from tidemark.cli.progress import progress
 
-    with open_instance(loaded) as instance, Progress("models"):
+    with instance_of(loaded) as instance, observed(loaded), progress():
         done = launch(instance, control_of(loaded), project, chosen, full=full, keys=keys)
     results = [shown(each.name, each.record, each.failure) for each in done]
+    unusable = [shown(each.name or "?", None, f"ConfigError: {each.error()}") for each in broken]
+    if len(results) == len(names or ()) == 1 and results[0]["error"]:
+        raise error_of(results[0]["error"])
     if as_json:
-        print_json(results[0] if len(names or ()) == 1 and len(results) == 1 else results)
-    for result in results:
+        print_documents(MODEL, names or (), [*results, *unusable])
+    for each, result in zip(done, results, strict=True):
         if result["error"]:
-            messages.print(result["error"], style="red", markup=False, soft_wrap=True)
-        elif not as_json:
-            console.print(line_of(result), highlight=False)
-    failed = [result for result in results if result["status"] not in ("published", "unchanged")]
+            say(result["error"], "error")
+        elif not as_json and each.record:
+            print_run(each.record)
+    for result in unusable:
+        say(result["error"], "error")
+    failed = [result for result in [*results, *unusable] if result["status"] not in ("published", "unchanged")]
     if failed:
         raise typer.Exit(max(code_of(result["error"]) for result in failed))
 
@@ -132,7 +138,7 @@ def model_run(
 def keys_of(models: Sequence["Model"], text: str, *, named: bool, full: bool) -> tuple[str, str]:
     """The first and the last partition that are meant; all models must have them."""
     if full or not named:
-        raise UsageError("--partition is of models that are named, and not of a run that makes everything anew.")
+        raise UsageError("--partition is of models that are named, and not of a run that rebuilds everything.")
     without = [model.name for model in models if model.metadata.partitions is None]
     if without:
         raise UsageError(f"{', '.join(without)}: no partitions. Write `partitions: {{by: day, start: …}}` into the header.")
@@ -148,67 +154,62 @@ def keys_of(models: Sequence["Model"], text: str, *, named: bool, full: bool) ->
 
 def shown(name: str, record: "RunRecord | None", failure: str | None = None) -> dict[str, Any]:
     """What came of one model, from its row in the ledger."""
-    if record is None and failure is not None:
-        return {"model": name, "status": "failed", "error": failure}  # it never began
-    if record is None:
-        return {"model": name, "status": "skipped", "error": f"{name}: skipped, since a model that it reads failed."}
-    detail = record.detail
-    return {
-        "model": name,
-        "status": record.status,
-        "action": record.mode,
-        "reason": record.reason,
-        "rows": detail.get("rows", {}),
-        "schema": detail.get("schema", []),
-        "warnings": detail.get("warnings", []),
-        "checks": detail.get("checks", {}),
-        "seconds": in_all(detail.get("seconds", {})),
-        "error": failure or record.error,
-    }
+    from tidemark.runs.summary import no_run, run_summary
+
+    if record is not None:
+        return {**run_summary(record), "error": failure or record.error}
+    if failure is not None:
+        return no_run(MODEL.address(name), "failed", failure)
+    return no_run(MODEL.address(name), "skipped", f"{name}: skipped, since a model that it reads failed.")
 
 
-def in_all(seconds: Mapping[str, float]) -> float:
-    """How long a run took: the step that holds the others is the longest."""
-    return round(max(seconds.values(), default=0.0), 2)
+def error_of(text: str) -> TidemarkError:
+    """An error that the ledger has by its name."""
+    name, _, words = text.partition(": ")
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, TidemarkError):
+        return kind(words)
+    return TidemarkError(text)
 
 
 def code_of(error: str | None) -> int:
-    """The exit code of an error that the ledger has by its name."""
-    kind = getattr(errors, (error or "").partition(":")[0], None)
-    return kind.exit_code if isinstance(kind, type) and issubclass(kind, TidemarkError) else 1
-
-
-def line_of(run: dict[str, Any]) -> str:
-    """A run in a line that people read."""
-    rows = ", ".join(f"{count:,} {what}" for what, count in run["rows"].items()) or "no rows"
-    told = "".join(f"\n  {cell(words)}" for words in (*run["schema"], *run["warnings"]))
-    checks = f", {sum(run['checks'].values())} of {len(run['checks'])} checks passed" if run["checks"] else ""
-    return (
-        f"{run['model']}: {run['status']} ({run['action']}, {run['reason']}): {rows}{checks}, {run['seconds']:.2f} s{told}"
-    )
+    return error_of(error or "").exit_code
 
 
 def model_check(names: Names = None, as_json: AsJson = False, config: ConfigFile = None) -> None:
     """Run the checks of models on what is published. Exit code 1 if a blocking one fails: a gate for CI."""
     loaded = load_config(config)
-    models = opened(loaded)
+    from spark_code.models.checks import run_checks
+    from tidemark.cli.progress import progress
+    from tidemark.lake_names import CATALOG
+
     rows: list[dict[str, Any]] = []
     for model in load_project(loaded).selected(names or ()):
-        blocking = {check.name: check.blocking for check in model.metadata.checks}
-        with Progress(model.name):
-            results = models.check(model.name) if blocking else ()
-        rows += [{"model": model.name, **asdict(each), "blocking": blocking[each.name]} for each in results]
-    if as_json:
-        print_json(rows)
-    else:
-        table = [[row["model"], row["name"], word(row), row["summary"]] for row in rows]
-        print_table("checks", ["model", "check", "verdict", "why"], table)
-    if any(row["blocking"] and not row["passed"] for row in rows):
-        raise typer.Exit(1)
+        checks = model.metadata.checks
+        blocking = {check.name: check.blocking for check in checks}
+        with progress(f"checking {model.name}"):
+            results = (
+                run_checks(model.name, platform_of(loaded).spark.table(f"{CATALOG}.{model.name}"), None, checks)
+                if checks
+                else ()
+            )
+        rows += [{"subject": MODEL.address(model.name), **asdict(each), "blocking": blocking[each.name]} for each in results]
+    print_checks(rows, as_json=as_json)
 
 
-def word(row: dict[str, Any]) -> str:
-    return "well" if row["passed"] else "FAIL" if row["blocking"] else "warn"
+def model_diff(
+    name: ModelName,
+    run_a: Annotated[str, typer.Argument(metavar="RUN_A")],
+    run_b: Annotated[str, typer.Argument(metavar="RUN_B")],
+    as_json: AsJson = False,
+    config: ConfigFile = None,
+) -> None:
+    """How many rows were added and removed between what two runs left (an id, or latest, latest~1, …)."""
+    subject = opened(load_config(config), name)
+    from tidemark.models.differences import rows_between
+
+    facts = rows_between(subject, find_run(subject, run_a), find_run(subject, run_b))
+    print_json(facts) if as_json else print_facts(subject.address, facts)
 
 
 # --- state -----------------------------------------------------------------------------------------------------------
@@ -223,11 +224,13 @@ def model_state(names: Names = None, as_json: AsJson = False, config: ConfigFile
     chosen = load_project(loaded).selected(names or ())
     rows = {model.name: states.get(model.name) for model in chosen}
     if as_json:
-        print_json([{"model": name, "state": asdict(state) if state else None} for name, state in rows.items()])
+        print_json(
+            [{"subject": MODEL.address(name), "state": asdict(state) if state else None} for name, state in rows.items()]
+        )
         return
     for name, state in rows.items():
         if state is None:
-            messages.print(f"{name}: no state; the next run makes it anew", highlight=False)
+            say(f"{name}: no state; the next run builds everything")
             continue
         facts = asdict(state) | {
             "snapshot": str(state.snapshot or ""),
@@ -237,32 +240,53 @@ def model_state(names: Names = None, as_json: AsJson = False, config: ConfigFile
         print_facts(name, facts)
 
 
-def model_history(
+# --- going back ------------------------------------------------------------------------------------------------------
+
+
+def model_rewind(
     name: ModelName,
-    limit: Annotated[int, typer.Option(min=1, help="How many runs.")] = 20,
+    to: Annotated[str | None, typer.Option("--to", help="A value of the filter column.")] = None,
+    version: Annotated[int | None, typer.Option("--version", help="A version of the state.")] = None,
+    reason: Reason = "",
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
-    """The runs of a model, newest first: what each did, and why."""
-    from tidemark.models.place import SYSTEM
+    """Move the last value back, so that the next run brings what is later again."""
+    if (to is None) == (version is None):
+        raise UsageError(f"rewind {name} either --to a value of its filter column, or to a --version of its state.")
+    subject = opened(load_config(config), name)
+    from tidemark.models.going_back import rewind_model
 
+    moved = rewind_model(subject, to, version, reason)
+    facts = {"subject": subject.address, "version": moved.version, "reason": reason}
+    print_json(facts) if as_json else print_facts(subject.address, facts)
+
+
+def model_reset(name: ModelName, reason: Reason = "", as_json: AsJson = False, config: ConfigFile = None) -> None:
+    """Take the state away, so that the next run rebuilds the model. Its table stays until then."""
+    subject = opened(load_config(config), name)
+    from tidemark.models.going_back import reset_model
+
+    facts = {"subject": subject.address, "version": reset_model(subject, reason), "reason": reason}
+    print_json(facts) if as_json else print_facts(subject.address, facts)
+
+
+def model_rollback(
+    name: ModelName, run_name: RunName, reason: Reason = "", as_json: AsJson = False, config: ConfigFile = None
+) -> None:
+    """Bring table and state back to what a run left."""
     loaded = load_config(config)
-    load_project(loaded).find(name)
-    runs = control_of(loaded).runs.history(SYSTEM, name, limit=limit)
-    rows = [{"run": run.run_id, "began": run.started_at, **shown(name, run)} for run in runs]
-    if as_json:
-        print_json(rows)
-    elif rows:
-        wanted = ("began", "status", "action", "reason", "rows", "schema", "error")
-        print_table(name, wanted, [[flat(row[each]) for each in wanted] for row in rows])
-    else:
-        messages.print(f"{name} was never run", highlight=False)
+    subject = opened(loaded, name)
+    from spark_code.models.checks import failures_at
+    from tidemark.models.going_back import roll_back_model
 
+    found = find_run(subject, run_name)
+    judge = partial(failures_at, handler_of(loaded).adapter, subject)
 
-def flat(value: Any) -> Any:
-    if isinstance(value, dict):
-        return ", ".join(f"{count:,} {what}" for what, count in value.items())
-    return "\n".join(value) if isinstance(value, list) else value
+    def one(_name: str) -> "RunRecord":
+        return roll_back_model(subject, found, reason or f"rollback to run {found.run_id}", judge)
+
+    run_each(MODEL, loaded, [name], [subject.address], one, as_json=as_json)
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------
@@ -270,22 +294,22 @@ def flat(value: Any) -> Any:
 
 def model_backfill(
     name: ModelName,
-    columns: Annotated[list[str], typer.Argument(metavar="COLUMN…", help="Columns to fill in rows that are there.")],
+    columns: Annotated[list[str], typer.Argument(metavar="COLUMN…", help="Columns to fill.")],
     where: Annotated[str | None, typer.Option("--where", help="Only rows of the query that satisfy this condition.")] = None,
     as_json: AsJson = False,
     config: ConfigFile = None,
 ) -> None:
     """Fill columns of rows that are in the table already from the query, by key: for columns that came later."""
-    from spark_code.models.materialize import MaterializationHandler
-    from spark_code.models.restore import backfill
-
     loaded = load_config(config)
     model = load_project(loaded).find(name)
+    from spark_code.models.restore import backfill
+
     query = f"SELECT * FROM ({model.sql}\n) WHERE {where}" if where else model.sql
-    with Progress(name):
-        handler = MaterializationHandler(opened(loaded).opened)
-        result = backfill(handler, model.name, query, model.metadata, columns)
-    print_result(result, as_json=as_json)
+    run_each(
+        MODEL, loaded, [name], [MODEL.address(name)],
+        lambda _: record_of(loaded, backfill(handler_of(loaded), model.name, query, model.metadata, columns)),
+        as_json=as_json,
+    )  # fmt: skip
 
 
 def model_restore(
@@ -295,24 +319,22 @@ def model_restore(
     config: ConfigFile = None,
 ) -> None:
     """Bring a dropped column back with the values it had. `tidemark model state` lists what can be restored."""
-    from spark_code.models.materialize import MaterializationHandler
-    from spark_code.models.restore import restore
-
     loaded = load_config(config)
     model = load_project(loaded).find(name)
-    with Progress(name):
-        result = restore(MaterializationHandler(opened(loaded).opened), model.name, column, model.metadata)
-    print_result(result, as_json=as_json)
+    from spark_code.models.restore import restore
+
+    run_each(
+        MODEL, loaded, [name], [MODEL.address(name)],
+        lambda _: record_of(loaded, restore(handler_of(loaded), model.name, column, model.metadata)),
+        as_json=as_json,
+    )  # fmt: skip
 
 
-def print_result(result: "ModelResult", *, as_json: bool) -> None:
-    told = {
-        "model": result.name,
-        "status": result.status,
-        "action": result.action,
-        "reason": result.reason,
-        "error": None,
-        **result.told(),
-        "seconds": in_all(result.seconds),
-    }
-    print_json(told) if as_json else console.print(line_of(told), highlight=False)
+def handler_of(config: Config) -> "MaterializationHandler":
+    from spark_code.models.materialize import MaterializationHandler
+
+    return MaterializationHandler(platform_of(config))
+
+
+def record_of(config: Config, result: "ModelResult") -> "RunRecord":
+    return control_of(config).runs.find(MODEL.address(result.name), result.run_id)

@@ -1,9 +1,10 @@
-"""What Dagster knows of models: an asset each, a job for those of the same partitions, a schedule where one asks for it."""
+"""What Dagster knows of models: an asset each, a job for those of the same partitions, a schedule where one is set."""
 
 from collections.abc import Iterable
 
 from dagster import (
     AssetSelection,
+    DefaultScheduleStatus,
     Definitions,
     RunRequest,
     ScheduleDefinition,
@@ -14,11 +15,13 @@ from dagster import (
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from platform_assets.catalog.automation import AGAIN
+from platform_assets.automation import in_the_way, unattended
+from platform_assets.keys import model_key
 from platform_assets.models.assets import model_asset, op_name
-from platform_assets.models.metadata import model_key
+from resources.models import ModelsResource
 from tidemark.config import Config
 from tidemark.models.graph import load_project
+from tidemark.models.place import ModelPlace
 from tidemark.models.project import Model
 
 JOB = "models"
@@ -34,7 +37,7 @@ def model_definitions(config: Config) -> Definitions:
     return Definitions(
         assets=[model_asset(project, model) for model in models],
         jobs=list(jobs.values()),
-        schedules=[at_its_time(jobs[job_of(model)], model) for model in models if model.metadata.schedule],
+        schedules=[scheduled(jobs[job_of(model)], model) for model in models if model.metadata.schedule],
     )
 
 
@@ -48,24 +51,28 @@ def running(job: str, models: Iterable[Model]) -> UnresolvedAssetJobDefinition:
     return define_asset_job(
         job,
         selection=AssetSelection.assets(*(model_key(model.name) for model in models)),
-        description="Brings models up to date, each behind those it reads.",
+        description="Brings models up to date, in dependency order.",
     )
 
 
-def at_its_time(job: UnresolvedAssetJobDefinition, model: Model) -> ScheduleDefinition:
+def scheduled(job: UnresolvedAssetJobDefinition, model: Model) -> ScheduleDefinition:
     """A schedule that runs one model. One with partitions runs as that of now, and brings all that is new all the same."""
-    assert model.metadata.schedule is not None, "asked for"
-    partitions = model.metadata.partitions
+    assert model.metadata.schedule is not None, "the caller checks"
+    partitions, name = model.metadata.partitions, f"model_{op_name(model.name)}"
 
     @schedule(
         job=job,
         cron_schedule=model.metadata.schedule,
         execution_timezone="UTC",
-        name=f"model_{op_name(model.name)}",
+        name=name,
         description=f"Brings {model.name} up to date.",
+        default_status=DefaultScheduleStatus.RUNNING,
     )
-    def scheduled(context: ScheduleEvaluationContext) -> RunRequest | SkipReason:
-        tags = {"tidemark/started-by": "schedule"} | AGAIN
+    def scheduled_run(context: ScheduleEvaluationContext, models: ModelsResource) -> RunRequest | SkipReason:
+        address = ModelPlace(model.name).address
+        busy = in_the_way(context.instance, models.opened.control, [address], schedule=name)
+        if busy:
+            return SkipReason(busy)
         key = partitions.key_at(context.scheduled_execution_time) if partitions else None
         if partitions and key is None:
             return SkipReason(f"the first partition of {model.name} begins at {partitions.start:%Y-%m-%d %H:%M} UTC")
@@ -73,10 +80,10 @@ def at_its_time(job: UnresolvedAssetJobDefinition, model: Model) -> ScheduleDefi
             asset_selection=[model_key(model.name)],
             partition_key=key,
             run_config=since_the_mark([model.name]) if key else {},
-            tags=tags,
+            tags=unattended("schedule", address),
         )
 
-    return scheduled
+    return scheduled_run
 
 
 def since_the_mark(names: Iterable[str], *, full: bool = False) -> dict[str, object]:

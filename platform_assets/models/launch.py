@@ -3,26 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from uuid import uuid4
 
-from dagster import DagsterEvent, DagsterExecutionInterruptedError, DagsterInstance
+from dagster import DagsterInstance
 from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
     PARTITION_NAME_TAG,
 )
 
-from platform_assets.launch import QUIET, REPOSITORY
+from platform_assets import launch as launcher
+from platform_assets.keys import model_key
 from platform_assets.models.assets import op_name
 from platform_assets.models.definitions import job_of, since_the_mark
-from platform_assets.models.metadata import model_key
-from resources.models import run_name
-from tidemark import errors
 from tidemark.clock import SystemClock
 from tidemark.control import ControlDatabase, RunRecord
-from tidemark.errors import TidemarkError, UnknownRun, UsageError
+from tidemark.errors import UsageError
 from tidemark.models.graph import Project
-from tidemark.models.place import SYSTEM
+from tidemark.models.place import ModelPlace
 from tidemark.models.project import Model
 
 
@@ -48,7 +45,7 @@ def launch(
     full: bool = False,
     keys: tuple[str, str] | None = None,
 ) -> list[Launched]:
-    """Runs the models to their end in this process, each behind those it reads; with keys, only those windows of them."""
+    """Runs the models to their end in this process, in dependency order; with keys, only those windows of them."""
     done: dict[str, Launched] = {}
     for _, group in groupby(models, job_of):
         wanted = list(group)
@@ -64,27 +61,30 @@ def _run(
     instance: DagsterInstance, control: ControlDatabase, models: Sequence[Model], full: bool, keys: tuple[str, str] | None
 ) -> list[Launched]:
     """One run in Dagster, of models that share their partitions."""
-    from platform_assets.definitions import defs
+    names = {ModelPlace(model.name).address: model.name for model in models}
+    steps = {op_name(name): address for address, name in names.items()}
+    done = launcher.launch(
+        instance,
+        control,
+        job_of(models[0]),
+        list(names),
+        run_config={} if keys else since_the_mark(names.values(), full=full),
+        selection=[model_key(name) for name in names.values()],
+        tags=partition_tags(models[0], keys),
+        subject_of_step=steps.get,
+    )
+    return [_launched(names[each.subject], each) for each in done]
 
-    dagster_run, names = str(uuid4()), [model.name for model in models]
-    given = {} if keys else since_the_mark(names, full=full)
-    try:
-        done = defs.resolve_job_def(job_of(models[0])).execute_in_process(
-            instance=instance,
-            run_id=dagster_run,
-            run_config={**given, **QUIET},
-            tags={**REPOSITORY, "tidemark/started-by": "command line", **partition_tags(models[0], keys)},
-            asset_selection=[model_key(name) for name in names],
-            raise_on_error=False,
-        )
-    except DagsterExecutionInterruptedError:
-        raise KeyboardInterrupt from None
-    failures = {event.step_key: told(event) for event in done.all_events if event.is_step_failure}
-    return [Launched(name, record_of(control, dagster_run, name), failures.get(op_name(name))) for name in names]
+
+def _launched(name: str, outcome: launcher.Outcome) -> Launched:
+    if isinstance(outcome, RunRecord):
+        return Launched(name, outcome, None)
+    error = outcome.error
+    return Launched(name, outcome.record, f"{type(error).__name__}: {error}" if error else None)
 
 
 def partition_tags(model: Model, keys: tuple[str, str] | None) -> dict[str, str]:
-    """What tells Dagster the partitions of a run: those asked for, or that of now, which a run without any is of."""
+    """What gives Dagster the partitions of a run: those requested, or that of now, which a run without any is of."""
     partitions = model.metadata.partitions
     if partitions is None:
         return {}
@@ -96,22 +96,3 @@ def partition_tags(model: Model, keys: tuple[str, str] | None) -> dict[str, str]
     if keys[0] == keys[1]:
         return {PARTITION_NAME_TAG: keys[0]}
     return {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[1]}
-
-
-def told(event: DagsterEvent) -> str:
-    """The error of a step by its name; the words of foreign ones may quote rows, and stay with Dagster."""
-    error = event.step_failure_data.error
-    while error is not None and error.cause is not None:
-        error = error.cause
-    name = error.cls_name if error and error.cls_name else "an error without a name"
-    kind = getattr(errors, name, None)
-    if error is None or not (isinstance(kind, type) and issubclass(kind, TidemarkError)):
-        return f"{name}: see the run in `tidemark ui`."
-    return f"{name}: {error.message.partition(': ')[2].strip()}"
-
-
-def record_of(control: ControlDatabase, dagster_run: str, name: str) -> RunRecord | None:
-    try:
-        return control.runs.find(SYSTEM, name, run_name(dagster_run, name))
-    except UnknownRun:
-        return None

@@ -5,21 +5,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemark.cli.app import AsJson, ConfigFile
-from tidemark.cli.output import messages, print_json, print_table
+from spark_code.models.system import MODEL
+from tidemark.cli.completing import subject_names
+from tidemark.cli.options import AsJson, ConfigFile
+from tidemark.cli.output import print_json, say
+from tidemark.cli.tables import print_table
 from tidemark.config import Config, load_config
 from tidemark.config.problems import did_you_mean
-from tidemark.errors import LakeError, UsageError
+from tidemark.errors import ConfigError, LakeError, UsageError
 
 if TYPE_CHECKING:
     from tidemark.models.graph import Project
     from tidemark.models.lineage import Lineage
 
-ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A model: schema.table.")]
+ModelName = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A model: schema.table.", autocompletion=subject_names(MODEL))
+]
 Names = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[MODEL…]", help="Models: schema.table, +a with all that it reads, a+ with all that read it, silver.*."
+        metavar="[MODEL…]",
+        help="Models: schema.table, +a with all that it reads, a+ with all that read it, silver.*.",
+        autocompletion=subject_names(MODEL),
     ),
 ]
 
@@ -32,8 +39,9 @@ def load_project(config: Config) -> "Project":
 
 
 def model_list(names: Names = None, as_json: AsJson = False, config: ConfigFile = None) -> None:
-    """The models in the order they run, how each is kept, and what it reads."""
+    """The models in the order they run, how each is kept, and what it reads. Exit code 2 if one is broken."""
     project = load_project(load_config(config))
+    chosen, broken = project.selected(names or ()), project.broken_among(names or ())
     rows = [
         {
             "model": model.name,
@@ -47,7 +55,7 @@ def model_list(names: Names = None, as_json: AsJson = False, config: ConfigFile 
             "description": model.metadata.description,
             "file": str(model.path),
         }
-        for model in project.selected(names or ())
+        for model in chosen
     ]
     if as_json:
         print_json(rows)
@@ -56,12 +64,22 @@ def model_list(names: Names = None, as_json: AsJson = False, config: ConfigFile 
             "models",
             ["model", "kept as", "on schema change", "reads", "checks"],
             [
-                [row["model"], kept_as(row), row["on_schema_change"], "\n".join(row["reads"]), len(row["checks"])]
-                for row in rows
+                [
+                    row["model"],
+                    kept_as(row),
+                    row["on_schema_change"],
+                    "\n".join(model.references),
+                    len(model.metadata.checks),
+                ]
+                for row, model in zip(rows, chosen, strict=True)
             ],
         )
-    else:
-        messages.print("no models: write `models: FOLDER` into the configuration", highlight=False)
+    elif not broken:
+        say("no models: write `models: FOLDER` into the configuration")
+    for each in broken:
+        say(f"broken: {each.error()}", "error")
+    if broken:
+        raise typer.Exit(ConfigError.exit_code)
 
 
 def kept_as(row: Mapping[str, Any]) -> str:
@@ -90,19 +108,19 @@ def model_lineage(
     print_table(
         name,
         ["column", "comes from", "in the end from", "read by"],
-        [[row["column"], *(told(row[key]) for key in ("from", "origins", "read_by"))] for row in rows],
+        [[row["column"], *(lines_of(row[key]) for key in ("from", "origins", "read_by"))] for row in rows],
     )
     unknown = [row["column"] for row in rows if not row["known"]]
     if unknown:
-        messages.print(f"not all of it is known: {', '.join(unknown)}", style="yellow", highlight=False)
+        say(f"not all of it is known: {', '.join(unknown)}", "warning")
 
 
 def stored(project: "Project", platform: Any) -> Mapping[str, Any]:
-    """The columns in the lake; a lake that is away takes nothing from what the files tell."""
+    """The columns in the lake; a lake that is away leaves what the files say."""
     try:
         return project.stored(platform.lake.reader)
     except LakeError as error:
-        messages.print(f"the lake cannot be read, the files alone tell: {error}", style="yellow", highlight=False)
+        say(f"the lake cannot be read, so only the files are used: {error}", "warning")
         return {}
 
 
@@ -133,7 +151,7 @@ def plain(sources: Any) -> list[dict[str, str]]:
     return [{"table": each.table, "column": each.column} for each in sources]
 
 
-def told(sources: list[dict[str, str]]) -> str:
+def lines_of(sources: list[dict[str, str]]) -> str:
     from tidemark.models.lineage import Source
 
     return "\n".join(str(Source(**each)) for each in sources)

@@ -13,14 +13,10 @@ from dagster import (
     TableSchema,
 )
 
-from platform_assets.connectors.assets import bronze_key
+from platform_assets.keys import bronze_key, model_key
 from tidemark.models.graph import Project
 from tidemark.models.lineage import STAR, Lineage, Source
 from tidemark.models.project import Model
-
-
-def model_key(name: str) -> AssetKey:
-    return AssetKey(name.split("."))
 
 
 def key_of(project: Project, table: str) -> AssetKey:
@@ -32,19 +28,19 @@ def key_of(project: Project, table: str) -> AssetKey:
 def definition_metadata(model: Model) -> dict[str, Any]:
     """What the files say of a model."""
     said = model.metadata
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "dagster/table_name": f"lake.{model.name}",
         "materialization": said.materialization,
         "query": MetadataValue.md(f"```sql\n{model.sql}\n```"),
     }
     if said.incremental is not None:
-        told["strategy"] = said.incremental.strategy
-        told["on_schema_change"] = said.incremental.on_schema_change
+        shown["strategy"] = said.incremental.strategy
+        shown["on_schema_change"] = said.incremental.on_schema_change
     if said.partitions is not None:
-        told["partitions"] = (
+        shown["partitions"] = (
             f"by {said.partitions.by} of {said.incremental.options.filter_column if said.incremental else ''}"
         )
-    return told
+    return shown
 
 
 def lineage_metadata(project: Project, lineage: Lineage) -> dict[str, Any]:

@@ -1,129 +1,179 @@
-"""One run of one connection, step by step: list → read → stage → diff → verify → publish, and the marker last."""
+"""One run of one connection, step by step: list → read → stage → diff → verify → publish → mirror, and the marker last."""
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_code.catalog.columns import ColumnReader, ColumnRequest, extract_columns
-from spark_code.catalog.diff import IncrementalDiff, incremental_diff
-from spark_code.catalog.marks import move_marker
-from spark_code.catalog.recovery import Recovery
-from spark_code.catalog.state import StagedState, StateMerge
+from spark_code.catalog.columns import ColumnReader, extract_columns, vanished_tables
+from spark_code.catalog.diff import IncrementalDiff, departed
+from spark_code.catalog.state import StagedState, StateMerge, stage_state
 from spark_code.catalog.subject import CatalogSubject
-from spark_code.parts import Extraction, Parts
-from spark_code.run import RunFrame
-from tidemark.catalog.checks import Evidence, Verification
+from spark_code.parts import Parts, PartsWriter, write_parts
+from tidemark.catalog.checks import EXTRACTED, SCOPE, Evidence, Verification
 from tidemark.catalog.diff_check import diff_agrees_with_state
-from tidemark.catalog.labels import guard_removals
-from tidemark.catalog.marker import Marker, format_marker
-from tidemark.catalog.mode import Mode, Situation, decide
-from tidemark.catalog.names import parts_of
-from tidemark.catalog.packs.base import TableRef
-from tidemark.catalog.plan import RunPlan, fresh, labelled_units, unit_counts, unlisted_since
-from tidemark.catalog.published import SYSTEM, published_units
-from tidemark.catalog.rows import CARRIED, FRESH, Kind, Label
-from tidemark.checks import CheckResult, failed
-from tidemark.errors import ChecksFailed, PartialRun
+from tidemark.catalog.labelled import Labelling
+from tidemark.catalog.labels import earliest, guard_removals
+from tidemark.catalog.marker import Marker, format_marker, preponed
+from tidemark.catalog.mode import Situation, decide
+from tidemark.catalog.plan import RunPlan, unlisted_since
+from tidemark.catalog.published import published_among, published_signals
+from tidemark.catalog.rows import FRESH, STATE_SCHEMA, Kind, Label
+from tidemark.catalog.settled import Settled, settle
+from tidemark.catalog.units import FIELDS, UnitLabels, changes_nothing
+from tidemark.checks import CheckResult
+from tidemark.errors import PartialRun
 from tidemark.faults import fault_point
+from tidemark.lake import MARKER
+from tidemark.publication import publish_branch
+from tidemark.runs import Mode, Run
 
 UNIT_KINDS = (Kind.DATABASE, Kind.SCHEMA, Kind.TABLE)
+NO_KEYS = np.empty(0, np.int64)
 
 
-class CatalogRun(RunFrame):
-    """One run of one connection."""
+class CatalogRun(Run[CatalogSubject]):
+    """One run of one connection.
 
-    def __init__(self, subject: CatalogSubject, run_id: str) -> None:
-        super().__init__(run_id)
-        self.subject = subject
-        self._published = False
+    What a step needs of those before it is what they kept. A run that begins in the middle, as a re-execution from failure
+    or a selection of some assets does, does the steps before it first: nothing of another run is ever taken for its own.
+    """
 
-    # --- the frame of a run ------------------------------------------------------------------------------------------
+    keeps_failed_stage = True
+    # What was requested of the whole run, for a step that has to list first.
+    requested: Mapping[str, bool] = MappingProxyType({})
 
-    def begin(self) -> None:
-        """Takes the lease, puts right what a killed run left behind, and enters the run into the ledger."""
-        self._hold(self.subject.control.leases, self.subject.mark, self._prepare)
+    # --- list → read → stage → diff ----------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
-        subject = self.subject
-        fault_point("run.after_lease")
-        Recovery(subject).recover(self.run_id)
-        fault_point("run.after_recovery")
-        subject.control.runs.begin(SYSTEM, subject.name, self.run_id, {"connection": subject.connection.name})
-        fault_point("run.after_begin")
+    def list_units(self, *, force_full: bool = False, allow_removals: bool = False) -> tuple[RunPlan, dict[Kind, Parts]]:
+        """Lists the source once, decides the mode, and labels every database, schema and table.
 
-    def end(self) -> None:
-        """Gives the lease back. A run that did not publish leaves nothing but, if a check failed, its stage."""
-        try:
-            record = self.subject.control.runs.find(SYSTEM, self.subject.name, self.run_id)
-            if record.status == "running" and not self._published:
-                keep = isinstance(self._error, ChecksFailed)
-                if not keep:
-                    Recovery(self.subject).undo(self.run_id)
-                self.subject.control.runs.finish(self.run_id, "failed", error=self._error, detail={"seconds": self.seconds})
-        finally:
-            self._held.close()
+        The rows go into the store as they are labelled: the driver keeps their keys and labels.
+        """
+        with self.step("list"):
+            extracted = self.subject.layout.extracted(self.run_id)
+            writers = {
+                kind: PartsWriter(self.subject.store, STATE_SCHEMA, f"{extracted}/{kind}s", tally="label")
+                for kind in UNIT_KINDS
+            }
 
-    # --- the steps ---------------------------------------------------------------------------------------------------
+            def keep(rows: pa.Table) -> None:
+                writers[Kind(rows["kind"][0].as_py())].add(rows)
 
-    def list_units(self, *, force_full: bool = False, allow_removals: bool = False) -> tuple[RunPlan, pa.Table]:
-        """Lists the source once, decides the mode, and labels every database, schema and table."""
-        plan, units = plan_run(self.subject, self.run_id, force_full=force_full, allow_removals=allow_removals)
-        guard(self.subject, plan)
-        self.subject.control.runs.update(
-            self.run_id,
-            mode=plan.mode,
-            reason=plan.reason,
-            base_snapshot=plan.base_snapshot,
-            marker=format_marker(plan.next_marker),
-        )
-        fault_point("run.before_plan")
-        self.subject.save_plan(plan)
-        fault_point("run.after_plan")
-        return plan, units
+            plan, self.labels = plan_run(
+                self.subject, self.run_id, keep, force_full=force_full, allow_removals=allow_removals
+            )
+            guard(self.subject, plan)
+            marker = format_marker(plan.next_marker)
+            self.decide(plan.mode, plan.reason, base_snapshot=plan.base_snapshot, marker=marker)
+            fault_point("run.before_plan")
+            self.subject.save_plan(plan)
+            fault_point("run.after_plan")
+        return plan, {kind: writer.written() for kind, writer in writers.items()}
+
+    def read_columns(self, tables: Parts) -> Parts:
+        """Columns of the fresh tables, read by Spark tasks; Spark need not start if there are none."""
+        subject, connection = self.subject, self.subject.connection
+        with self.step("columns"):
+            wanted = tables.holding(*FRESH)
+            if not wanted.parts:
+                return Parts(subject.store, STATE_SCHEMA, ())
+            reader = ColumnReader(subject.pack, subject.writer, self.run_id)
+            cores, limit = subject.platform.parallelism, connection.source_connections
+            extraction = extract_columns(subject.lake.spark, reader, wanted, connection.column_batch_size, cores, limit)
+            prefix = f"{subject.layout.extracted(self.run_id)}/columns"
+            return write_parts(extraction, STATE_SCHEMA, subject.store, prefix, tally="kind")
+
+    def stage(self, columns: Parts) -> StagedState:
+        """The ancestral merge, on the run's branch."""
+        with self.step("stage"):
+            self.confirm()
+            settled = self._settle(columns)
+            # Where nothing changed Spark need not start.
+            cores = 1 if changes_nothing(settled.units.counts()) else self.subject.platform.parallelism
+            places = self.extract("databases") + self.extract("schemas")
+            merge = StateMerge(self.plan, settled, places, columns, cores)
+            return stage_state(self.subject.lake, self.subject.layout.table, merge)
+
+    def diff(self, staged: StagedState) -> IncrementalDiff:
+        """What the staged state changes, for programs that follow."""
+        with self.step("diff"):
+            subject, touched = self.subject, self.settled.units.touched
+            prefix = f"{subject.layout.extracted(self.run_id)}/deleted"
+            deleted = departed(subject.lake, touched, self.columns.rows, staged, subject.store, prefix)
+            databases, schemas = self.extract("databases"), self.extract("schemas")
+            return IncrementalDiff(self.plan, staged.counts, databases, schemas, self.columns, deleted)
+
+    # --- what the steps kept -----------------------------------------------------------------------------------------
 
     @cached_property
     def plan(self) -> RunPlan:
-        return self.subject.load_plan(self.run_id)
+        found = self.subject.find_plan(self.run_id)
+        if found is None:
+            found, extracted = self.list_units(**self.requested)
+            for kind, rows in extracted.items():
+                self.subject.save_extract(self.run_id, f"{kind}s", rows)
+        return found
+
+    def extract(self, asset: str) -> Parts:
+        """What this run extracted for an asset."""
+        assert self.plan, "listed first"
+        found = self.subject.extract(self.run_id, asset)
+        if found is None:
+            if asset != "columns":
+                raise PartialRun(
+                    f"{self.subject.address}: run {self.run_id} was stopped while it listed the source. Run again."
+                )
+            found = self.read_columns(self.extract("tables"))
+            self.subject.save_extract(self.run_id, asset, found)
+        return found
+
+    @property
+    def units(self) -> Parts:
+        """Every database, schema and table with its label, as the run extracted them."""
+        return self.extract("databases") + self.extract("schemas") + self.extract("tables")
 
     @cached_property
-    def units(self) -> pa.Table:
-        """Every database, schema and table with its label, as the run extracted them."""
-        listed = [self.subject.extracted(self.run_id, f"{kind}s").read() for kind in UNIT_KINDS]
-        return pa.concat_tables(listed)
+    def labels(self) -> UnitLabels:
+        """Their keys and labels."""
+        return UnitLabels.of(self.units.reader(FIELDS))
 
     @cached_property
     def columns(self) -> Parts:
-        return self.subject.extracted(self.run_id, "columns")
+        return self.extract("columns")
 
     @property
     def staged(self) -> StagedState:
-        return self.subject.load_staged(self.run_id)
+        found = self.subject.find_staged(self.run_id)
+        if found is None:
+            found = self.stage(self.columns)
+            self.subject.save_staged(found)
+        return found
 
-    def read_columns(self, tables: pa.Table) -> Extraction | None:
-        """Columns of the fresh tables, lazily; None if there is nothing to read and Spark need not start."""
-        wanted = fresh(tables)
-        if not wanted.num_rows:
-            return None
-        requests = [
-            ColumnRequest(table_ref(row["qualified_name"], row["object_id"]), row["label"])
-            for row in wanted.select(["qualified_name", "object_id", "label"]).to_pylist()
-        ]
-        reader = ColumnReader(self.subject.pack, self.subject.writer, self.run_id)
-        return extract_columns(self.subject.lake.spark, reader, requests, self.subject.connection.column_batch_size)
+    def _ensure_diff(self, staged: StagedState) -> None:
+        if self.subject.store.head(f"{self.subject.layout.diff(self.run_id)}/metadata.json") is None:
+            self.subject.diff_writer(self.run_id).write(self.diff(staged))
 
-    def merge(self, units: pa.Table, columns: Parts) -> StateMerge:
-        """The state to stage, once more sure that this run may."""
-        self._confirm()
-        return StateMerge(self.plan, units, columns)
+    @cached_property
+    def settled(self) -> Settled:
+        """Every unit as it was settled once columns were read."""
+        return self._settle(self.columns)
 
-    def diff(self, staged: StagedState) -> IncrementalDiff:
-        return incremental_diff(self.subject.lake, self.plan, self.units, self.columns, staged)
+    def _settle(self, columns: Parts) -> Settled:
+        vanished = vanished_tables(columns)
+        reader, table = self.subject.platform.reader, self.subject.layout.table
+        known = published_among(reader, table, self.plan.base_snapshot, vanished)
+        return settle(self.labels, vanished, known, source_replaced=self.plan.source_replaced)
 
-    def verify(self, staged: StagedState, *, whole: bool = False) -> list[CheckResult]:
+    # --- verify → publish → mirror → marker --------------------------------------------------------------------------
+
+    def verify(self, staged: StagedState, *, whole: bool = False, rewritten: bool = False) -> list[CheckResult]:
         """The checks of the staged state."""
-        verification = Verification(self._evidence(staged, whole=whole))
+        verification = Verification(self._evidence(staged, whole=whole, rewritten=rewritten))
         try:
             results = verification.results()
         finally:
@@ -131,110 +181,121 @@ class CatalogRun(RunFrame):
         return self._judged(results)
 
     def verify_diff(self, staged: StagedState) -> CheckResult:
-        root = self.subject.layout.diff(self.run_id)
-        result = diff_agrees_with_state(self._evidence(staged), self.subject.store, root)
+        self._ensure_diff(staged)
+        result = diff_agrees_with_state(self._evidence(staged), self.subject.store, self.subject.layout.diff(self.run_id))
         self._judged([result])
         return result
-
-    def _evidence(self, staged: StagedState, *, whole: bool = False) -> Evidence:
-        if staged.current is None:
-            raise PartialRun(f"{self.plan.connection}: run {self.run_id} has staged nothing, and nothing is published.")
-        return Evidence(
-            reader=self.subject.lake.reader,
-            table=staged.table,
-            run_id=self.run_id,
-            base=staged.base,
-            staged=staged.current,
-            units=self.units,
-            extracted=self.columns.reader(["kind", "unit_key", "unit", "qualified_name", "entity"]),
-            max_removed_percent=self.subject.connection.max_removed_percent,
-            removals_allowed=self.plan.removals_allowed,
-            whole=whole,
-        )
 
     def publish(self, staged: StagedState) -> dict[str, Any]:
         """Verifies once more, publishes, mirrors, and moves the marker: what makes the run count."""
         with self.step("verify"):
-            if failed([*self.verify(staged), self.verify_diff(staged)]) and self._error:
-                raise self._error
-        self._confirm()
-        snapshot = staged.current
-        assert snapshot is not None, "verified above"
+            self.require([*self.verify(staged), self.verify_diff(staged)], self._advice)
+        self.confirm()
         with self.step("publish"):
-            if staged.snapshot is not None:
-                self.subject.lake.publish(staged.table, self.run_id)
-        # From here on the run is published: if it dies, the next one finishes it.
-        self._published = True
+            snapshot = self._published(staged)
         with self.step("mirror"):
-            changed = changed_keys(self.units, staged)
-            manifest = self.subject.mirror.bring_to(staged.table, snapshot, self.run_id, changed)
-        self._confirm()
-        self._move_marker(snapshot)
+            changed = self.settled.units.touched if staged.snapshot is not None else NO_KEYS
+            mirror = self.subject.mirror
+            manifest = mirror.bring_to(staged.table, snapshot, self.run_id, changed, confirm=self.confirm)
+        self.confirm()
+        with self.step("marker"):
+            read = Marker(None, self.plan.marker_etag)
+            reason = f"{self.plan.mode} run: {self.plan.reason}"
+            expected = self.plan.mark_version
+            self.subject.move_marker(read, self.plan.next_marker, snapshot, self.run_id, reason, expected=expected)
         detail = self._detail(staged, manifest.counts)
-        status = "unchanged" if staged.snapshot is None else "published"
-        self.subject.control.runs.finish(self.run_id, status, snapshot=snapshot, detail=detail)
-        fault_point("run.after_finish")
-        Recovery(self.subject).tidy(self.run_id)
+        self.finish("unchanged" if staged.snapshot is None else "published", snapshot=snapshot, detail=detail)
         return detail
 
+    def _published(self, staged: StagedState) -> int:
+        """The snapshot that readers see from now on; a run that changed nothing leaves the one they see."""
+        if staged.snapshot is None:
+            assert staged.base is not None, "verified before"
+            return staged.base
+        marker = format_marker(self.plan.next_marker)
+        table = self.subject.platform.reader.existing(staged.table)
+        snapshot = publish_branch(table, self.run_id, staged.base, record={"marker": marker}, summary={MARKER: marker})
+        self.published = True
+        assert snapshot is not None, "something was staged"
+        return snapshot
+
+    @property
+    def _advice(self) -> str:
+        return f"`tidemark catalog diff {self.subject.name} --staged {self.run_id}` shows the stage."
+
     def _judged(self, results: list[CheckResult]) -> list[CheckResult]:
-        name = self.plan.connection
-        self._note(results, name, f"`tidemark diff {name} --staged {self.run_id}` shows the stage.")
+        self.judge(results, self._advice)
         return results
 
-    def _move_marker(self, snapshot: int) -> None:
-        plan = self.plan
-        read = Marker(None, plan.marker_etag)
-        reason = f"{plan.mode} run: {plan.reason}"
-        move_marker(self.subject, read, plan.next_marker, snapshot, self.run_id, reason)
+    def _evidence(self, staged: StagedState, *, whole: bool = False, rewritten: bool = False) -> Evidence:
+        if staged.current is None:
+            raise PartialRun(f"{self.subject.address}: run {self.run_id} has staged nothing, and nothing is published.")
+        return Evidence(
+            reader=self.subject.platform.reader,
+            table=staged.table,
+            run_id=self.run_id,
+            base=staged.base,
+            staged=staged.current,
+            labels=self.labels,
+            units=lambda: self.units.reader(SCOPE),
+            extracted=lambda: self.columns.reader(EXTRACTED),
+            source_replaced=self.plan.source_replaced,
+            max_removed_percent=self.subject.connection.max_removed_percent,
+            removals_allowed=self.plan.removals_allowed,
+            whole=whole,
+            rewritten=rewritten,
+        )
 
     def _detail(self, staged: StagedState, counts: dict[str, int]) -> dict[str, Any]:
-        plan = self.plan
-        read = self.columns.rows - len(staged.vanished)
+        read = self.columns.count(Kind.COLUMN)
         return {
-            "labels": plan.counts,
+            "labels": staged.counts,
             "entities": counts,
-            "columns read": read,
-            "columns carried": counts["column"] - read,
+            "rows": {"columns read": read, "columns carried": counts["column"] - read},
             "vanished": len(staged.vanished),
-            "scope": plan.scope,
-            "identity": plan.identity,
-            "unlisted": plan.unlisted,
-            "seconds": self.seconds,
+            **self.plan.on_record(staged.vanished),
+            "writes": [f"lake.{staged.table}"],
         }
 
 
-def table_ref(qualified_name: str, object_id: str) -> TableRef:
-    database, schema, name = parts_of(qualified_name)
-    return TableRef(database, schema, name, object_id)
-
-
 def plan_run(
-    subject: CatalogSubject, run_id: str, *, force_full: bool = False, allow_removals: bool = False
-) -> tuple[RunPlan, pa.Table]:
-    """What a run would do now: reads the source's listing and no columns, writes nothing."""
+    subject: CatalogSubject,
+    run_id: str,
+    keep: Callable[[pa.Table], None],
+    *,
+    force_full: bool = False,
+    allow_removals: bool = False,
+) -> tuple[RunPlan, UnitLabels]:
+    """What a run would do now: reads the source's listing and no columns, writes nothing.
+
+    `keep` gets the labelled units, some thousand of one kind at a time.
+    """
     connection, now = subject.connection, subject.clock.now()
+    mark_version = subject.control.marks.version(subject.address)  # first: what is read below is not older
     published = subject.published()
     marker = subject.marker.read()
     hours = connection.prepone_marker_hours if connection.prepone_marker_timestamp else 0
-    since = marker.preponed(hours)
-    listing = subject.pack.listing(subject.scope, since)
-    mode, reason = decide(
-        Situation(
-            forced=force_full,
-            enabled=connection.incremental_extraction,
-            has_state=published.snapshot is not None,
-            marker=marker,
-            recorded=published.recorded_marker,
-            now=now,
-            identity_before=published.identity,
-            identity_now=listing.identity,
-        )
+    seen_until = published.seen_until(marker.moment)
+    since = preponed(seen_until, hours) if seen_until else None
+    fingerprint = subject.fingerprint()  # before the listing: a change in between is seen again, never missed
+    listing = subject.pack.listing(subject.scope, published.before(since, hours).earliest)
+    situation = Situation(
+        forced=force_full,
+        enabled=connection.incremental_extraction,
+        has_state=published.snapshot is not None,
+        marker=marker,
+        recorded=published.recorded_marker,
+        now=now,
+        identity_before=published.identity,
+        identity_now=listing.identity,
     )
+    mode, reason = decide(situation)
+    replaced = situation.source_replaced
     clock_only = subject.pack.signal == "clock" and mode is Mode.INCREMENTAL
-    before = published.before(since if clock_only else None)
-    previous = published_units(subject.lake.reader, subject.layout.table, published.snapshot)
-    units = labelled_units(listing, subject.writer, subject.scope, previous, before, mode, run_id)
+    before = published.before(since if clock_only else None, hours)
+    previous = published_signals(subject.lake.reader, subject.layout.table, published.snapshot)
+    labelling = Labelling(listing, subject.writer, subject.scope, before, mode, run_id, source_replaced=replaced)
+    labels = UnitLabels.of(kept(labelling.units(previous), keep))
     plan = RunPlan(
         connection=connection.name,
         run_id=run_id,
@@ -246,12 +307,24 @@ def plan_run(
         since=since if mode is Mode.INCREMENTAL else None,
         identity=listing.identity,
         scope={"include": list(subject.scope.include), "exclude": list(subject.scope.exclude)},
-        unlisted=unlisted_since(listing, subject.writer, published.unlisted, run_id),
-        counts=unit_counts(units),
+        unlisted=unlisted_since(listing, subject.writer, {} if replaced else published.unlisted, run_id),
+        previous_marker=None if replaced else earliest(seen_until, [published.recorded_marker]),
+        waiting={} if replaced else published.waiting,
+        source_replaced=replaced,
+        counts=labels.counts(),
         removals_allowed=allow_removals,
         tables_before=pc.sum(pc.equal(previous["kind"], Kind.TABLE)).as_py() or 0,
+        fingerprint=fingerprint,
+        mark_version=mark_version,
     )
-    return plan, units
+    return plan, labels
+
+
+def kept(batches: Iterable[pa.Table], keep: Callable[[pa.Table], None]) -> Iterator[pa.Table]:
+    """The keys and labels of rows that somebody has kept: the rest of a batch is not held longer than that."""
+    for batch in batches:
+        keep(batch)
+        yield batch.select(FIELDS)
 
 
 def guard(subject: CatalogSubject, plan: RunPlan) -> None:
@@ -259,10 +332,3 @@ def guard(subject: CatalogSubject, plan: RunPlan) -> None:
     seen = sum(count for label, count in plan.counts.items() if label in FRESH or label == Label.NO_CHANGE)
     limit = subject.connection.max_removed_percent
     guard_removals(plan.tables_before, removed, seen, limit, plan.removals_allowed, plan.connection)
-
-
-def changed_keys(units: pa.Table, staged: StagedState) -> Any:
-    """Keys of the units whose rows are other than before; empty if nothing was staged."""
-    if staged.snapshot is None:
-        return pa.array([], pa.int64()).to_numpy()
-    return units.filter(pc.invert(pc.is_in(units["label"], pa.array(sorted(CARRIED)))))["unit_key"].to_numpy()

@@ -1,18 +1,18 @@
-"""The ancestral merge: on a branch, delete what changed or went and append what was read. The rest is not touched."""
+"""The ancestral merge: on a branch, delete what was changed or removed and append what was read. The rest is not touched."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from spark_code.catalog.columns import VANISHED
 from spark_code.lake import Lake
 from spark_code.parts import Parts
 from tidemark.catalog.marker import format_marker
-from tidemark.catalog.plan import RunPlan, fresh
-from tidemark.catalog.rows import CARRIED, STATE_SCHEMA, Kind, Label
+from tidemark.catalog.plan import RunPlan
+from tidemark.catalog.rows import CARRIED, FRESH, STATE_SCHEMA, VANISHED, Kind, Label
+from tidemark.catalog.settled import Settled
+from tidemark.catalog.units import UnitLabels, changes_nothing
 from tidemark.faults import fault_point
 from tidemark.lake import MARKER, RUN_ID
 
@@ -20,7 +20,7 @@ COLUMNS = """kind string NOT NULL, unit_key bigint NOT NULL, ordinal int NOT NUL
     unit string NOT NULL, object_id string, digest string, label string NOT NULL, run_id string NOT NULL,
     entity string NOT NULL"""
 
-# Deletes are written beside the files, not into them: carried rows stay in the files they are in. Small row groups let a
+# Deletes are written next to the files, not into them: carried rows stay in the files they are in. Small row groups let a
 # reader of one range of keys skip the others.
 PROPERTIES = {
     "format-version": "2",
@@ -44,7 +44,10 @@ class StagedState:
     run_id: str
     base: int | None
     snapshot: int | None
+    # Tables that were gone when their columns were to be read.
     vanished: tuple[str, ...] = ()
+    # Labels as they were decided in the end.
+    counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def current(self) -> int | None:
@@ -54,69 +57,64 @@ class StagedState:
 
 @dataclass(frozen=True)
 class StateMerge:
-    """A state that is yet to be staged: every unit with its label, and the columns that were read."""
+    """A state that is yet to be staged: every unit as it was settled, and the objects that hold what is appended."""
 
     plan: RunPlan
-    units: pa.Table
+    settled: Settled
+    # Databases and schemas as they were listed.
+    places: Parts
+    # Tables and columns as they were read.
     columns: Parts
+    cores: int
 
 
 def stage_state(lake: Lake, table: str, merge: StateMerge) -> StagedState:
     """Stages the state of a run: carried units by reference, changed ones replaced, removed ones gone."""
-    plan, units, columns = merge.plan, merge.units, merge.columns
-    if plan.changes_nothing:
-        return StagedState(table, plan.run_id, plan.base_snapshot, None)
+    plan, vanished = merge.plan, merge.settled.vanished
+    counts = merge.settled.units.counts()
+    if changes_nothing(counts):
+        return StagedState(table, plan.run_id, plan.base_snapshot, None, vanished, counts)
     lake.create(table, COLUMNS, "kind", PROPERTIES)
-    gone = columns.read(["kind", "unit"])
-    vanished = gone.filter(pc.equal(gone["kind"], VANISHED))["unit"]
-    brought = fresh(units)
-    brought = brought.filter(pc.invert(pc.is_in(brought["unit"], vanished)))
     branch = lake.stage(table, plan.run_id)
     with lake.summary({RUN_ID: plan.run_id, MARKER: format_marker(plan.next_marker)}):
-        drop_replaced(lake, branch, plan, units)
+        drop_replaced(lake, branch, plan, merge.settled.units)
         fault_point("state.between_delete_and_append")
-        append_fresh(lake, branch, brought, columns)
+        append_fresh(lake, branch, merge)
     fault_point("state.after_append")
     staged = lake.reader.staged(table, plan.run_id)
     assert staged is not None, "the branch was made above"
-    return StagedState(table, plan.run_id, plan.base_snapshot, staged.snapshot_id, tuple(vanished.to_pylist()))
+    return StagedState(table, plan.run_id, plan.base_snapshot, staged.snapshot_id, vanished, counts)
 
 
-def drop_replaced(lake: Lake, branch: str, plan: RunPlan, units: pa.Table) -> None:
+def drop_replaced(lake: Lake, branch: str, plan: RunPlan, units: UnitLabels) -> None:
     """Deletes the rows of units that are replaced or gone; the label decides, never what was read."""
     if plan.base_snapshot is None:
         return
-    labels = units["label"]
-    if plan.mode == "full":
-        carried = units.filter(pc.is_in(labels, pa.array(sorted(CARRIED))))
-        if not carried.num_rows:
-            lake.spark.sql(f"DELETE FROM {branch}")  # whole files: metadata only
-            return
-        replaced = units.filter(pc.invert(pc.is_in(labels, pa.array(sorted(CARRIED)))))
-    else:
-        replaced = units.filter(pc.is_in(labels, pa.array([Label.UPDATED, Label.REMOVED])))
-    keys = replaced.select(["unit_key"])
-    if not keys.num_rows:
+    if plan.mode == "full" and not len(units.keys_of(CARRIED)):
+        lake.spark.sql(f"DELETE FROM {branch}")  # whole files: metadata only
         return
-    lake.spark.createDataFrame(keys).createOrReplaceTempView("replaced_units")
+    keys = units.touched if plan.mode == "full" else units.keys_of([Label.UPDATED, Label.REMOVED])
+    if not len(keys):
+        return
+    lake.spark.createDataFrame(pa.table({"unit_key": keys})).createOrReplaceTempView("replaced_units")
     lake.spark.sql(f"DELETE FROM {branch} WHERE unit_key IN (SELECT unit_key FROM replaced_units)")
 
 
-def append_fresh(lake: Lake, branch: str, brought: pa.Table, columns: Parts) -> None:
-    """Appends the fresh rows, sorted by key, in as few files as they fill."""
-    total = brought.num_rows + columns.rows
+def append_fresh(lake: Lake, branch: str, merge: StateMerge) -> None:
+    """Appends the fresh rows, sorted by key, in as few files as they fill. They come from the store, not through here."""
+    places = merge.places.holding(*FRESH)
+    total = places.count(*FRESH) + merge.columns.count(Kind.TABLE, Kind.COLUMN)
     if not total:
         return
-    units = lake.spark.createDataFrame(brought)
-    read = columns.frame(lake.spark).where(f.col("kind") == Kind.COLUMN)
-    rows = read.unionByName(units).select(*STATE_SCHEMA.names)
-    files = file_count(total)
+    fresh = f.col("label").isin(*FRESH) & (f.col("kind") != VANISHED)
+    rows = (places + merge.columns).frame(lake.spark).where(fresh).select(*STATE_SCHEMA.names)
+    files = file_count(total, merge.cores)
     spread = rows.coalesce(1) if files == 1 else rows.repartitionById(files, place_of("unit_key", files))
     spread.sortWithinPartitions("kind", "unit_key", "ordinal").writeTo(branch).append()
 
 
-def file_count(rows: int, cores: int = 2) -> int:
-    """As few files as the rows fill, but a large write is shared by two tasks."""
+def file_count(rows: int, cores: int) -> int:
+    """As few files as the rows fill, but a large write is shared by all cores."""
     return max(-(-rows // ROWS_PER_FILE), min(cores, -(-rows // ROWS_WORTH_A_TASK)), 1)
 
 

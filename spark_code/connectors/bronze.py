@@ -8,28 +8,31 @@ from hashlib import sha256
 import pyarrow as pa
 from pyiceberg.table import Table
 
+from spark_code.connectors.bounds import append_files
 from spark_code.lake import Lake
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import LakeError, SchemaRefused
 from tidemark.faults import fault_point
 from tidemark.lake import CATALOG, branch_of
 
-# The columns of hashes have no bounds, and should not: no reason to tell of it for every file.
-logging.getLogger("pyiceberg.io.pyarrow").addFilter(lambda told: "statistics missing" not in str(told.msg))
+# The columns of hashes have no bounds, and should not: no reason to report it for every file.
+logging.getLogger("pyiceberg.io.pyarrow").addFilter(lambda record: "statistics missing" not in str(record.msg))
 
 PROPERTIES = {
     "format-version": "2",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
+# Paths of files begin alike: cut off after some letters, as bounds are, those of all files would be the same.
+BOUNDS = {"write.metadata.metrics.column.cursor": "full"}
 
-# The property that tells which views a table has.
+# The property that says which views a table has.
 VIEWS = "tidemark.views"
 
 # Iceberg's words for the types that Arrow writes in more than one way.
 WIDER = {pa.int8(): pa.int32(), pa.int16(): pa.int32(), pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
-# A scalar subquery on few files: a truncation is rare, and files tell which operations they hold.
+# A scalar subquery on few files: a truncation is rare, and files say which operations they hold.
 LATEST = """
 SELECT stream, emitted_at, cursor, key, record, content_hash, run_id FROM (
     SELECT *, row_number() OVER (PARTITION BY key_hash ORDER BY emitted_at DESC, arrival DESC) AS place FROM {table})
@@ -52,13 +55,17 @@ class BronzeTable:
 
     def prepared(self, schema: pa.Schema) -> Table:
         """The table, made or widened so that it holds rows of this schema. Nothing it has is ever taken away."""
-        found = self.table
+        found, bounds = self.table, BOUNDS if "cursor" in schema.names else {}
         if found is None:
             self.lake.create_namespace(self.name.rpartition(".")[0])
             location = "/".join([self.lake.reader.settings.warehouse.rstrip("/"), *self.name.split(".")])
-            return self.lake.reader.catalog.create_table(self.name, schema, location=location, properties=PROPERTIES)
+            given = PROPERTIES | bounds
+            return self.lake.reader.catalog.create_table(self.name, schema, location=location, properties=given)
         with found.update_schema() as update:
             update.union_by_name(schema)
+        if bounds.keys() - found.properties.keys():
+            with self.lake.reader.existing(self.name).transaction() as transaction:
+                transaction.set_properties(bounds)
         return self.lake.reader.catalog.load_table(self.name)
 
     def views(self, latest: str, changes: str, *, again: bool) -> None:
@@ -74,13 +81,13 @@ class BronzeTable:
             with table.transaction() as transaction:
                 transaction.set_properties({VIEWS: version})
 
-    def stage(self, run_id: str, files: Sequence[str], summary: Mapping[str, str]) -> int:
-        """Adds files to the run's branch, and gives the snapshot that has them."""
+    def stage(self, run_id: str, files: Sequence[str], summary: Mapping[str, str], fields: Sequence[str] = ()) -> int:
+        """Adds files to the run's branch, and gives the snapshot that has them. `fields` of records get bounds."""
         self.lake.stage(self.name, run_id)
         table = self.table
         assert table is not None, "prepared before"
         fault_point("bronze.before_add_files")
-        table.add_files(list(files), snapshot_properties=dict(summary), branch=branch_of(run_id))
+        append_files(table, files, fields, summary, branch_of(run_id))
         fault_point("bronze.after_add_files")
         staged = self.lake.reader.staged(self.name, run_id)
         if staged is None:

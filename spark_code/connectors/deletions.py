@@ -36,14 +36,15 @@ class Gone:
         raise TooManyDeleted(
             f"{subject.name}: the source listed {self.listed} records, so this run would delete {gone} of {self.live} "
             f"(limit {percent} %, for more than {UNGUARDED} or a listing of none); nothing was published. Look at what the "
-            f"source shows to this login. If they are really gone: `tidemark ingest {subject.name}{full} --allow-deletions`."
+            "source shows to this login. If they are really gone: "
+            f"`tidemark stream run {subject.name}{full} --allow-deletions`."
         )
 
 
 def gone_keys(subject: StreamSubject, envelope: Envelope, base: int | None) -> Gone:
     """The keys of records that were there before this run and are no more.
 
-    Only records of the published state are compared: one that came and went while the run was reading is found next time.
+    Only records of the published state are compared: one added and removed while the run was reading is found next time.
     """
     types = [envelope.fields[name] for name in subject.stream.key]
     if base is None:

@@ -1,4 +1,4 @@
-"""A connector put to the test: the seed's four rules, a full, an incremental and a retry cycle, on its real source.
+"""A connector put to the test: the four rules, a full, an incremental and a retry cycle, on its real source.
 
 No record is written to the source. Every cycle has a tenant of its own on a platform that is thrown away afterwards.
 """
@@ -117,14 +117,14 @@ class StreamKit:
 
     def full_cycle(self) -> str:
         self.full = self._ran(self.subject, full=True)
-        told = self._last(self.subject)
+        last = self._last(self.subject)
         landed = len(self._hashes())
-        expect(landed == told["landed"], f"{told['landed']} records landed, and Bronze has {landed}")
+        expect(landed == last["landed"], f"{last['landed']} records landed, and Bronze has {landed}")
         counted = self._counted()
         if counted is not None:
-            seen = told["read"] + told["quarantined"]
+            seen = last["read"] + last["quarantined"]
             expect(seen == counted, f"the source counts {counted} records, and {seen} were read")
-        return f"{told['read']} records in {told['slices']} slices" + ("" if counted is None else ", as the source counts")
+        return f"{last['read']} records in {last['slices']} slices" + ("" if counted is None else ", as the source counts")
 
     def respects_the_state(self) -> str:
         stream, connector = self.subject.stream, self.subject.connector
@@ -165,11 +165,11 @@ class StreamKit:
     def lands_nothing_twice(self) -> str:
         before = self._latest(self.subject)
         self._ran(self.subject, full=True)
-        told, connector = self._last(self.subject), self.subject.connector
+        last, connector = self._last(self.subject), self.subject.connector
         expect(self._latest(self.subject) == before, "`latest` is another after reading everything again")
         if not (isinstance(connector, CheckpointConnector) and connector.has_log):
-            expect(not told["landed"], f"{told['landed']} records landed again")
-        return f"{told['read']} records read again, {told['landed']} landed"
+            expect(not last["landed"], f"{last['landed']} records landed again")
+        return f"{last['read']} records read again, {last['landed']} landed"
 
     def applies_the_safety_window(self) -> str:
         stream = self.subject.stream
@@ -182,29 +182,29 @@ class StreamKit:
         window = fixed_window(wide.stream, committed, self.subject.connector.now(stream))
         expect(window.lower == committed.minus(A_DAY), "the window does not begin a safety window earlier")
         self._ran(wide)
-        told = self._last(wide)
-        expect(told["read"] > 0, "the records inside the safety window were not read again")
-        expect(not told["landed"], f"{told['landed']} records of the safety window landed again")
-        return f"{told['read']} records read again, none landed"
+        last = self._last(wide)
+        expect(last["read"] > 0, "the records inside the safety window were not read again")
+        expect(not last["landed"], f"{last['landed']} records of the safety window landed again")
+        return f"{last['read']} records read again, none landed"
 
     def incremental_cycle(self) -> str:
         stream = self.subject.stream
         if isinstance(self.subject.connector, CheckpointConnector):
             self._ran(self.subject)
-            told = self._last(self.subject)
-            expect(not told["landed"], f"{told['landed']} records landed again")
+            last = self._last(self.subject)
+            expect(not last["landed"], f"{last['landed']} records landed again")
             return "an incremental run after a full one lands nothing"
         window, cursors = self._second_half()
         middle = self._of("incremental")
-        middle.registry.commit(
-            self.manifest.connector, stream.id, expected_version=None, cursor_field=str(stream.cursor_field),
-            last_cursor=str(window.lower), run_id=str(uuid4()), actor="kit", reason="the middle of the stream",
+        middle.marks.move(
+            middle.address, None, str(window.lower), field=stream.cursor_field,
+            run_id=str(uuid4()), actor="kit", reason="the middle of the stream",
         )  # fmt: skip
         self._ran(middle)
-        told = self._last(middle)
-        expect(told["landed"] >= len(set(cursors)) and told["landed"] <= told["read"], "records after the state are missing")
+        last = self._last(middle)
+        expect(last["landed"] >= len(set(cursors)) and last["landed"] <= last["read"], "records after the state are missing")
         expect(stream.parse_cursor(self._state(middle)) >= max(cursors), "the state did not move to the greatest cursor")
-        return f"{told['landed']} records landed from the middle on"
+        return f"{last['landed']} records landed from the middle on"
 
     def retry_cycle(self) -> str:
         retry = self._of("retry")
@@ -220,19 +220,19 @@ class StreamKit:
         again = self._of("retry")
         self._ran(again)
         expect(len(self._latest(again)) == len(self._latest(self.subject)), "the retry landed other records than a full run")
-        told = self._last(again)
-        return f"{told['landed']} records landed by the retry, each once"
+        last = self._last(again)
+        return f"{last['landed']} records landed by the retry, each once"
 
     def lasting_faults_are_named(self) -> str:
-        told, settings, credentials = [], self.manifest.resolved_settings(), self.subject.connector.credentials
+        named, settings, credentials = [], self.manifest.resolved_settings(), self.subject.connector.credentials
         for fault in self._faults():
             with behind_proxy(settings, fault) as behind:
                 error = error_of(connector_for(self.manifest.kind, behind, credentials), self.subject.stream)
             expect(error is not None, f"{fault}: it was not noticed")
             leaked = [value for value in credentials.values() if value and value in str(error)]
             expect(not leaked, f"{fault}: the error holds a value of the credentials")
-            told.append(f"{fault}: {type(error).__name__}")
-        return "; ".join(told)
+            named.append(f"{fault}: {type(error).__name__}")
+        return "; ".join(named)
 
     def passing_faults_are_put_right(self) -> str:
         if self.platform.config.spark.remote is not None:
@@ -281,11 +281,12 @@ class StreamKit:
             run.end()
 
     def _last(self, subject: StreamSubject) -> dict[str, Any]:
-        return self.platform.control.runs.history("connectors", subject.name, limit=1)[0].detail
+        detail = self.platform.control.runs.history(subject.address, limit=1)[0].detail
+        return {**detail, **detail["rows"]}
 
     def _state(self, subject: StreamSubject) -> Any:
-        found = subject.registry.get(self.manifest.connector, subject.described.id)
-        return found.last_cursor if found else None
+        found = subject.marks.get(subject.address)
+        return found.value if found else None
 
     def _first_type(self) -> str:
         types = self.subject.stream.cursor_types
@@ -307,7 +308,7 @@ class StreamKit:
     def _pages(self, window: Window, page_size: int) -> Iterator[pa.RecordBatch]:
         for slice in self._slices(window):
             for page in self.subject.connector.read(self.subject.stream, slice, page_size):
-                expect(page.num_rows <= page_size, f"a page has {page.num_rows} records, and {page_size} were asked for")
+                expect(page.num_rows <= page_size, f"a page has {page.num_rows} records, and {page_size} were requested")
                 yield page
 
     def _rows_read(self, window: Window, page_size: int) -> Iterator[dict[str, Any]]:

@@ -1,12 +1,17 @@
 """The state moves last: to the greatest cursor that landed, or to the connector's own checkpoint."""
 
+from __future__ import annotations
+
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from spark_code.connectors.plan import IngestPlan
-from spark_code.connectors.subject import StreamSubject
 from tidemark.connectors.contract import CheckpointConnector
 from tidemark.control import actor
 from tidemark.errors import SourceError
+
+if TYPE_CHECKING:
+    from spark_code.connectors.subject import StreamSubject
 
 
 def move_state(
@@ -16,15 +21,15 @@ def move_state(
     stream = subject.stream
     if stream.cursor_field is None:
         return None
-    before = subject.registry.get(subject.manifest.connector, stream.id)
-    value = next_value(subject, plan, snapshot, files, before.last_cursor if before else None)
-    if value is not None and (before is None or value != before.last_cursor):
-        subject.registry.commit(
-            subject.manifest.connector,
-            stream.id,
-            expected_version=plan.state_version,
-            cursor_field=stream.cursor_field,
-            last_cursor=value,
+    before = subject.state()
+    value = next_value(subject, plan, snapshot, files, before.value if before else None)
+    if value is not None and (before is None or value != before.value):
+        subject.marks.move(
+            subject.address,
+            plan.state_version,
+            value,
+            field=stream.cursor_field,
+            snapshot=snapshot,
             run_id=run_id,
             actor=actor(),
             reason=reason,
@@ -57,12 +62,12 @@ def next_value(
 
 def was_moved_back(subject: StreamSubject) -> bool:
     """Whether a person moved the state, or took it away, since the last run did."""
-    moves = subject.registry.history(subject.manifest.connector, subject.stream.id)
+    moves = subject.marks.audit(subject.address, limit=1)
     return not moves or moves[0].kind != "commit"
 
 
 def acknowledge(subject: StreamSubject, value: str | None) -> None:
-    """Tells the source how far it was read. If it cannot hear that now, the next run tells it again."""
+    """Reports to the source how far it was read. If that fails, the next run does it again."""
     if value is not None and isinstance(subject.connector, CheckpointConnector):
         with suppress(SourceError):
             subject.connector.acknowledge(subject.stream, value)

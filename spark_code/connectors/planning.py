@@ -8,15 +8,16 @@ from spark_code.connectors.plan import IngestPlan
 from spark_code.connectors.slices import LASTING
 from spark_code.connectors.subject import StreamSubject
 from tidemark.connectors.contract import CheckpointConnector, InputState, Window, fixed_window
-from tidemark.control import StreamState
+from tidemark.control import Mark
 from tidemark.errors import CursorBackwards, SourceError
 
-PARALLEL = 2
+# As many as a catalogue reads over, unless its connection says otherwise.
+MOST_CONNECTIONS = 8
 # Seconds between attempts to plan.
 PAUSES = (0.5, 2)
 
 
-def planned(subject: StreamSubject, run_id: str, state: StreamState | None, *, full: bool) -> IngestPlan:
+def planned(subject: StreamSubject, run_id: str, state: Mark | None, *, full: bool) -> IngestPlan:
     """A new plan. A source that stumbles is asked again, as it is when slices are read."""
     for pause in PAUSES:
         try:
@@ -28,12 +29,12 @@ def planned(subject: StreamSubject, run_id: str, state: StreamState | None, *, f
     return _planned(subject, run_id, state, full=full)
 
 
-def _planned(subject: StreamSubject, run_id: str, state: StreamState | None, *, full: bool) -> IngestPlan:
+def _planned(subject: StreamSubject, run_id: str, state: Mark | None, *, full: bool) -> IngestPlan:
     stream, connector = subject.stream, subject.connector
-    value = None if full or state is None else state.last_cursor
+    value = None if full or state is None else state.value
     given = InputState(stream.id, stream.cursor_field or "", value)
     if isinstance(connector, CheckpointConnector):
-        slices = connector.pending(stream, given.cursor_value, PARALLEL)
+        slices = connector.pending(stream, given.cursor_value, tasks(subject))
         fields = connector.fields(stream, slices)
         return IngestPlan.made(subject, run_id, state, Window(), slices, fields, full=full)
     committed = None if given.cursor_value is None else stream.parse_cursor(given.cursor_value)
@@ -41,8 +42,13 @@ def _planned(subject: StreamSubject, run_id: str, state: StreamState | None, *, 
     window = fixed_window(stream, committed, now)
     if backwards(subject, window, committed, now):
         full, window = True, fixed_window(stream, None, now)
-    slices = connector.slices(stream, window, PARALLEL)
+    slices = connector.slices(stream, window, 1 if window.empty else tasks(subject))
     return IngestPlan.made(subject, run_id, state, window, slices, connector.discover(stream), full=full)
+
+
+def tasks(subject: StreamSubject) -> int:
+    """How many slices are read at the same time: each has a connection of its own, and a source gives only so many."""
+    return min(subject.platform.parallelism, MOST_CONNECTIONS)
 
 
 def backwards(subject: StreamSubject, window: Window, committed: Any, now: Any) -> bool:
@@ -55,7 +61,7 @@ def backwards(subject: StreamSubject, window: Window, committed: Any, now: Any) 
     if subject.stream.full_refresh_fallback:
         return True
     raise CursorBackwards(
-        f"{subject.name}: the source's own present is earlier than the committed cursor, by more than the safety "
-        "window. Was the source restored, or its clock set back? Nothing was read. Mend the clock, or read "
-        "everything with `tidemark ingest --full`; `full_refresh_fallback: true` does so by itself."
+        f"{subject.address}: the source's own present is earlier than the committed cursor, by more than the safety "
+        "window. Was the source restored, or its clock set back? Nothing was read. Fix the clock, or read "
+        f"everything with `tidemark stream run {subject.name} --full`; `full_refresh_fallback: true` does so by itself."
     )

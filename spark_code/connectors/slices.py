@@ -10,7 +10,7 @@ import random
 import time
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -27,6 +27,7 @@ from tidemark.connectors.bronze import Envelope, refuse_null_cursors, without_cu
 from tidemark.connectors.contract import REJECTED, Connector, Slice
 from tidemark.connectors.fitting import fitted, unknown_fields
 from tidemark.connectors.known import Known
+from tidemark.connectors.landing import SliceDone
 from tidemark.connectors.stream import StreamSpec
 from tidemark.connectors.timestamps import parsed
 from tidemark.errors import PositionLost, QuotaSpent, SchemaRefused, SliceFailed, SourceError, SourceRefused
@@ -37,7 +38,10 @@ ATTEMPTS = 4
 # Errors of a source that are the same in a minute.
 LASTING = (SourceRefused, QuotaSpent, PositionLost)
 SMALLEST_PAGE = 100
-ROWS_PER_FILE = 500_000
+# A file is full after so many rows, or so many bytes in memory.
+ROWS_PER_FILE, BYTES_PER_FILE = 500_000, 512 * 1024 * 1024
+# Pages are collected into row groups: a file of many small ones is slow to read. Wide rows are not held for long.
+ROWS_PER_GROUP, BYTES_PER_GROUP = 50_000, 32 * 1024 * 1024
 # Columns whose values repeat. To look for repetitions in all the others takes longer than it saves; zstd finds most of them.
 REPEATED = ["stream", "emitted_at", "run_id", "operation", "reason"]
 # Columns that nothing can be made of: not compressed, and no bounds that anybody would prune by.
@@ -46,31 +50,6 @@ HASHES = ("key_hash", "content_hash")
 OUTCOME = ["done", "failed"]
 # Groups of slices with one that this process could not read: it begins no other of theirs.
 FAILED = set[str]()
-
-
-@dataclass(frozen=True)
-class SliceDone:
-    """What became of one slice."""
-
-    number: int
-    read: int
-    landed: int
-    duplicates: int
-    quarantined: int
-    files: tuple[str, ...]
-    quarantine: tuple[str, ...]
-    late: tuple[int, ...] = lateness.NONE
-    # Fields that the source had not described, as a serialised schema. The slice is then read again with them.
-    grew: str = ""
-    pages: int = 0
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "SliceDone":
-        told = json.loads(text)
-        return cls(**told | {each: tuple(told[each]) for each in ("files", "quarantine", "late")})
 
 
 @dataclass(frozen=True)
@@ -97,7 +76,7 @@ class SliceLander:
     pause: float = 0.5
 
     def land(self, slice: Slice) -> SliceDone:
-        """All pages of a slice. After a failure it is read anew, more slowly and in smaller pages; then it fails by name."""
+        """All pages of a slice. After a failure it is read again, slower and in smaller pages; then it fails by name."""
         lander = self
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -115,14 +94,14 @@ class SliceLander:
                 if attempt == ATTEMPTS:
                     raise SliceFailed(
                         f"{self.envelope.stream.id}: slice {slice.number} could not be read in {ATTEMPTS} attempts: {error} "
-                        "The slices that were finished are kept; run again when the source is well."
+                        "The slices that were finished are kept; run again when the source is available."
                     ) from error
                 time.sleep(self.pause * 2**attempt * random.uniform(0.5, 1))
                 lander = replace(lander, page_size=min(lander.page_size, max(lander.page_size // 4, SMALLEST_PAGE)))
         raise AssertionError("the loop returns or raises")
 
     def told(self, slice: Slice, group: str) -> dict[str, str]:
-        """The outcome of a slice. A failure is no exception here: Spark would end the tasks beside it half-way."""
+        """The outcome of a slice. A failure is no exception here: Spark would end the other tasks half-way."""
         if group in FAILED:
             return {}
         try:
@@ -222,21 +201,35 @@ class ParquetFiles:
         self._io, self._stem, self._schema = io, stem, schema
         self._paths: list[str] = []
         self._writer: pq.ParquetWriter | None = None
-        self._in_file = 0
+        self._in_file = self._bytes_in_file = 0
+        self._collected: list[pa.RecordBatch] = []
+        self._collected_rows = self._collected_bytes = 0
         self.rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        if self._writer is None or self._in_file >= ROWS_PER_FILE:
+        self._collected.append(batch)
+        self._collected_rows += batch.num_rows
+        self._collected_bytes += batch.nbytes
+        self.rows += batch.num_rows
+        if self._collected_rows >= ROWS_PER_GROUP or self._collected_bytes >= BYTES_PER_GROUP:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        if not self._collected:
+            return
+        group, self._collected = pa.Table.from_batches(self._collected), []
+        self._collected_rows = self._collected_bytes = 0
+        if self._writer is None or self._in_file >= ROWS_PER_FILE or self._bytes_in_file >= BYTES_PER_FILE:
             self._finish()
             self._paths.append(f"{self._stem}-{len(self._paths):05d}.parquet")
             sink = self._io.new_output(self._paths[-1]).create()
             self._writer = pq.ParquetWriter(sink, self._schema, use_dictionary=REPEATED, **self._plain_hashes())
             self._sink = sink
-        self._writer.write_batch(batch)
-        self._in_file += batch.num_rows
-        self.rows += batch.num_rows
+        self._writer.write_table(group, row_group_size=group.num_rows)
+        self._in_file += group.num_rows
+        self._bytes_in_file += group.nbytes
 
     def _plain_hashes(self) -> dict[str, Any]:
         sink = pa.BufferOutputStream()
@@ -249,6 +242,7 @@ class ParquetFiles:
         }
 
     def close(self) -> tuple[str, ...]:
+        self._write_group()
         self._finish()
         return tuple(self._paths)
 
@@ -256,7 +250,7 @@ class ParquetFiles:
         if self._writer is not None:
             self._writer.close()
             self._sink.close()
-        self._writer, self._in_file = None, 0
+        self._writer, self._in_file, self._bytes_in_file = None, 0, 0
 
 
 # A record that cannot land, as text: its own types may be what is wrong with it.
@@ -300,8 +294,8 @@ def land_slices(spark: SparkSession, lander: SliceLander, slices: list[Slice]) -
     def land(arrived: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with quick_next_task():
             for number in (number for batch in arrived for number in batch["id"].to_pylist()):
-                told = lander.told(Slice.from_json(json.loads(texts[number])), group)
-                yield pa.record_batch([pa.array([told.get(name)], pa.string()) for name in OUTCOME], names=OUTCOME)
+                outcome = lander.told(Slice.from_json(json.loads(texts[number])), group)
+                yield pa.record_batch([pa.array([outcome.get(name)], pa.string()) for name in OUTCOME], names=OUTCOME)
 
     tasks = 1 if lander.per_second else len(slices)
     with named_errors():

@@ -1,22 +1,23 @@
-"""How far the slices of a run have come: what the tasks have noted, told again and again while they work."""
+"""How far the slices of a run have come: what the tasks have noted, reported again and again while they work."""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
+from typing import Any
 
-from spark_code.connectors.slices import SliceDone
-from tidemark.progress import report
+from tidemark.connectors.landing import SliceDone
+from tidemark.runs import Run
 from tidemark.store import ObjectStore
 
 EVERY = 0.5
 
 
 @contextmanager
-def watched(store: ObjectStore, done: str, total: int) -> Iterator[None]:
+def watched(run: Run[Any], done: str, total: int) -> Iterator[None]:
     """Reports finished slices, their pages and records, and the rate, for as long as the block lasts."""
     stop = Event()
-    thread = Thread(target=_watch, args=(store, done, total, stop), daemon=True)
+    thread = Thread(target=_watch, args=(run, run.subject.platform.store, done, total, stop), daemon=True)
     thread.start()
     try:
         yield
@@ -25,20 +26,14 @@ def watched(store: ObjectStore, done: str, total: int) -> Iterator[None]:
         thread.join()
 
 
-def _watch(store: ObjectStore, done: str, total: int, stop: Event) -> None:
+def _watch(run: Run[Any], store: ObjectStore, done: str, total: int, stop: Event) -> None:
     began, finished = time.monotonic(), dict[str, SliceDone]()
     earlier = {info.key for info in store.list(done + "/")}
     while not stop.wait(EVERY):
         new = [info.key for info in store.list(done + "/") if info.key not in finished and info.key not in earlier]
         if new:
             finished |= {key: SliceDone.from_json(store.read(key)) for key in new}
-            report(told(list(finished.values()), total, time.monotonic() - began))
-
-
-def told(finished: list[SliceDone], total: int, seconds: float) -> str:
-    """`slice 3 of 8: …` means that two are finished and the third is under way."""
-    pages, records = sum(each.pages for each in finished), sum(each.read for each in finished)
-    return (
-        f"slice {min(len(finished) + 1, total)} of {total}: {pages:,} pages, {records:,} records, "
-        f"{records / max(seconds, 0.001):,.0f} a second"
-    )
+            ended, took = list(finished.values()), max(time.monotonic() - began, 0.001)
+            pages, records = sum(each.pages for each in ended), sum(each.read for each in ended)
+            note = f"{pages:,} pages, {records:,} records, {records / took:,.0f} a second"
+            run.advance("slice", len(ended), total, rows=records, note=note)

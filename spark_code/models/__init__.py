@@ -1,1 +1,1 @@
-"""Models on Spark: queries kept in step with their sources."""
+"""Models on Spark: queries kept in sync with their sources."""

@@ -1,36 +1,34 @@
 """The lake as models use it: queries read by Spark, tables made and changed in few commits."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
-from uuid import uuid4
 
-from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.schema import Schema
-from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import Table
-from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
+from pyiceberg.table.update import AddSchemaUpdate, AssertRefSnapshotId, AssertTableUUID, SetCurrentSchemaUpdate
 from pyiceberg.types import NestedField
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_code.models.types import NoSuchType, iceberg_fields, renumbered
 from spark_code.platform import Platform
-from tidemark.errors import LakeError, QueryInvalid
+from tidemark.errors import LakeError, LostRace, QueryInvalid
 from tidemark.faults import fault_point
 from tidemark.lake import CATALOG, MAIN
 from tidemark.models.compare import doubled, same
 from tidemark.models.place import NAMESPACE, ModelPlace, quoted, spark_name
 from tidemark.models.sql import BadSql, variables_in, with_variables
+from tidemark.publication import PUBLISHED
 
-# Deletes are written beside the files, so that the cost of a merge follows the change. Small row groups let a reader of
+# Deletes are written next to the files, so that the cost of a merge follows the change. Small row groups let a reader of
 # one range of keys skip the others.
 PROPERTIES = {
     "format-version": "2",
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
-    # One task writes the deletes of a file: several would each write all of its earlier ones anew.
+    # One task writes the deletes of a file: several would each rewrite all of its earlier ones.
     "write.delete.distribution-mode": "hash",
     "write.distribution-mode": "none",
     "write.parquet.compression-codec": "zstd",
@@ -38,10 +36,6 @@ PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-# What a table's published rows mean for the state: written in the commit that publishes them.
-STATE = "tidemark.model-state"
-# What a refresh in chunks was begun for: it goes on only if that is still so.
-REFRESH = "tidemark.refresh"
 # Spark's name for a table that it does not find.
 MISSING = "TABLE_OR_VIEW_NOT_FOUND"
 
@@ -72,13 +66,13 @@ class ModelAdapter:
     def existing(self, name: str) -> Table:
         found = self.table(name)
         if found is None:
-            raise LakeError(f"{name}: its table is gone from the lake. Run the model again: it is made anew.")
+            raise LakeError(f"{name}: its table is gone from the lake. Run the model again: it is rebuilt.")
         return found
 
     def table_exists(self, name: str) -> bool:
         """Whether the model has a table that was published once; one that a killed first run made does not count."""
         found = self.table(name)
-        return found is not None and (found.current_snapshot() is not None or STATE in found.properties)
+        return found is not None and (found.current_snapshot() is not None or PUBLISHED in found.properties)
 
     def query(self, sql: str, name: str, variables: Mapping[str, object] | None = None) -> DataFrame:
         """The query, read but not run; what is wrong with it is named."""
@@ -115,12 +109,6 @@ class ModelAdapter:
                 "Give one of them another name."
             )
 
-    def recorded(self, name: str) -> dict[str, object] | None:
-        """What the last publication said of the state."""
-        found = self.table(name)
-        text = found.properties.get(STATE) if found else None
-        return json.loads(text) if text else None
-
     # --- making and changing tables ----------------------------------------------------------------------------------
 
     def make(self, table: str, fields: Iterable[NestedField], location: str | None = None) -> Table:
@@ -143,6 +131,25 @@ class ModelAdapter:
         fault_point("models.after_make")
         return self.reader.catalog.load_table(table)
 
+    def first_table(self, table: str, fields: Iterable[NestedField]) -> Table:
+        """The empty table of a first run. One that a killed first run made gets these columns, unless somebody has published
+        in it: a drop has no such condition, and might take away what another run has published since."""
+        fault_point("models.before_first_table")
+        found, schema = self.reader.table(table), Schema(*fields)
+        if found is None:
+            return self.make(table, schema.fields)
+        if found.schema().fields == schema.fields:
+            return found
+        number = max(each.schema_id for each in found.metadata.schemas) + 1
+        unpublished = AssertTableUUID(uuid=found.metadata.table_uuid), AssertRefSnapshotId(ref=MAIN, snapshot_id=None)
+        numbered = Schema(*schema.fields, schema_id=number)
+        updates = AddSchemaUpdate(schema_=numbered), SetCurrentSchemaUpdate(schema_id=number)
+        try:
+            self.reader.catalog.commit_table(found, unpublished, updates)
+        except CommitFailedException:
+            raise LostRace(f"{table}: another run has published it meanwhile. Run again.") from None
+        return self.reader.catalog.load_table(table)
+
     def _make_namespace(self, parts: tuple[str, ...]) -> None:
         """By Spark: it also makes the catalogue's own tables in a new database."""
         for depth in range(1, len(parts) + 1):
@@ -150,39 +157,12 @@ class ModelAdapter:
                 self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{'.'.join(map(quoted, parts[:depth]))}")
                 self._namespaces.add(parts[:depth])
 
-    def drop(self, table: str) -> None:
-        """Takes a table out of the catalogue. Its files are swept later."""
-        fault_point("models.before_drop_table")
-        if self.reader.table(table) is not None:
-            self.reader.catalog.drop_table(table)
-        fault_point("models.after_drop_table")
+    def create_view(self, name: str, sql: str, confirm: Callable[[], None]) -> None:
+        """Makes or replaces a view of the query, if `confirm` does not object right before.
 
-    def copy_beside(self, name: str, schema: Schema) -> Table:
-        """A table of the same files under another schema, for a run that is to change it. No file is copied."""
-        table, place = self.existing(name), ModelPlace(name)
-        self.drop(place.beside)
-        number = max(each.schema_id for each in table.metadata.schemas) + 1
-        metadata = table.metadata.model_copy(
-            update={
-                "table_uuid": uuid4(),
-                "location": f"{table.location()}__beside",
-                "schemas": [*table.metadata.schemas, Schema(*schema.fields, schema_id=number)],
-                "current_schema_id": number,
-                "last_column_id": max(table.metadata.last_column_id, schema.highest_field_id),
-                "properties": {key: value for key, value in table.properties.items() if key != STATE},
-                "refs": {name: ref for name, ref in table.metadata.refs.items() if name == MAIN},
-                **{key: [] for key in ("snapshot_log", "metadata_log", "statistics", "partition_statistics")},
-            }
-        )
-        path = f"{metadata.location}/metadata/00000-{uuid4()}.metadata.json"
-        fault_point("models.before_copy")
-        ToOutputFile.table_metadata(metadata, table.io.new_output(path))
-        copied = self.reader.catalog.register_table(place.beside, path)
-        fault_point("models.after_copy")
-        return copied
-
-    def create_view(self, name: str, sql: str) -> None:
-        """Makes or replaces a view of the query."""
+        Neither Spark nor the catalogue can replace a view on a condition, so it is the lease that keeps a process that was
+        stopped and woken from replacing a newer view. Every run makes its view again, so the next one would put it right.
+        """
         place = ModelPlace(name)
         if self.table(name) is not None:
             raise QueryInvalid(
@@ -191,6 +171,7 @@ class ModelAdapter:
         self.query(sql, name)
         self._make_namespace(tuple(place.table.split(".")[:-1]))
         fault_point("models.before_view")
+        confirm()
         self.spark.sql(f"CREATE OR REPLACE VIEW {place.spark_name} AS {sql.rstrip().rstrip(';')}")
         fault_point("models.after_view")
 
@@ -211,7 +192,9 @@ def numbered(fields: Iterable[NestedField], table: Table) -> Iterator[NestedFiel
 
 
 def first_words(wrong: PySparkException) -> str:
-    """Spark's own words without its long ends."""
+    """Spark's own words without its long ends. Those about rows may quote them: of these only the condition is kept."""
+    if not isinstance(wrong, AnalysisException | ParseException):
+        return f"{wrong.getCondition() or type(wrong).__name__}. The log has Spark's own words."
     return str(wrong).partition("\n\nJVM stacktrace")[0].partition(";\n'")[0].strip()[:600]
 
 

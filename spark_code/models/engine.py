@@ -1,6 +1,7 @@
 """All models of a project, in the order of what they read."""
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
 from spark_code.models.materialize import MaterializationHandler
@@ -25,11 +26,17 @@ class ExecutionEngine:
         return ModelExecutor(self.platform, self.project).execute(self.project.selected(names), full=full)
 
     def execute_model(
-        self, name: str, *, full: bool = False, window: TimeWindow | None = None, run_id: str | None = None
+        self,
+        name: str,
+        *,
+        full: bool = False,
+        window: TimeWindow | None = None,
+        run_id: str | None = None,
+        **options: Any,
     ) -> ModelResult:
         """Runs one model, whatever it reads; its errors come as they are."""
         executor = ModelExecutor(self.platform, self.project)
-        return executor.run(self.project.find(name), full=full, window=window, run_id=run_id or str(uuid4()))
+        return executor.run(self.project.find(name), full=full, window=window, run_id=run_id or str(uuid4()), **options)
 
     def plan_models(
         self, names: Sequence[str] = (), full: bool = False, window: TimeWindow | None = None
@@ -62,10 +69,10 @@ class ModelExecutor:
         except TidemarkError as error:
             return ModelResult(model.name, "failed", "unchanged", type(error).__name__, run_id, error=str(error))
 
-    def run(self, model: Model, *, full: bool, window: TimeWindow | None = None, run_id: str) -> ModelResult:
+    def run(self, model: Model, *, full: bool, window: TimeWindow | None = None, run_id: str, **options: Any) -> ModelResult:
         said = model.metadata
         return self.handler.materialize(
-            model.name, model.sql, said.materialization, said, full=full, window=window, run_id=run_id
+            model.name, model.sql, said.materialization, said, full=full, window=window, run_id=run_id, **options
         )
 
     def _skipped(self, model: Model, broken: Sequence[str]) -> ModelResult:

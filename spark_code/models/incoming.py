@@ -30,7 +30,7 @@ class Incoming:
     options: Filtered
     # None: from the beginning.
     start: Value | None = None
-    # Where a window ends that is to be made anew, itself excluded; None: with all there is.
+    # Where a window ends that is to be rebuilt, itself excluded; None: with all there is.
     end: Value | None = None
 
     def field(self, name: str) -> NestedField:
@@ -123,7 +123,7 @@ def since(incoming: Incoming, last: Value | None) -> Incoming:
     field = incoming.filter_field
     start = start_of(incoming.model, incoming.options, last, field.field_type if field else None)
     if start is None or field is None or incoming.options.by_condition:
-        # A condition names the rows that go and those that come: filtered besides, fewer would come than go.
+        # A condition names the rows that go and those that come: filtered too, fewer would come than go.
         return replace(incoming, start=start)
     column, least = own(field.name), bound(start, field.field_type)
     strictly = last is not None and isinstance(incoming.options, AppendOptions) and not incoming.options.deduplicates
@@ -178,12 +178,10 @@ def key_facts(incoming: Incoming) -> KeyFacts:
         f.max(first).cast("string").alias("greatest_key"),
         f.coalesce(f.bool_or(first.isNull()), f.lit(False)).alias("null_key"),
     )
-    told = only_row(incoming.model, facts)
-    if (told["most"] or 0) > 1:
+    row = only_row(incoming.model, facts)
+    if (row["most"] or 0) > 1:
         raise _duplicates(incoming, groups)
-    return KeyFacts(
-        int(told["rows"] or 0), told["greatest"], told["least_key"], told["greatest_key"], bool(told["null_key"])
-    )
+    return KeyFacts(int(row["rows"] or 0), row["greatest"], row["least_key"], row["greatest_key"], bool(row["null_key"]))
 
 
 def only_row(model: str, rows: DataFrame) -> Row:
@@ -201,7 +199,7 @@ def _duplicates(incoming: Incoming, groups: DataFrame) -> DuplicateKeys:
     examples = ", ".join(f"{row['key']} in {row['__rows']} rows" for row in shown)
     return DuplicateKeys(
         f"{incoming.model}: new rows share a key ({', '.join(incoming.options.key_columns)}): {examples}. Nothing was "
-        "written. Mend the query, or say with dedupe_by which row wins."
+        "written. Fix the query, or say with dedupe_by which row wins."
     )
 
 
@@ -216,7 +214,7 @@ def refuse_misfits(model: str, rows: DataFrame, steps: Iterable[SchemaStep], tar
     for name, (count, example) in _counted(model, rows, {name: each[:2] for name, each in bad.items()}).items():
         raise ValueMisfit(
             f"{model}: {count:,} new values of {name} do not fit into {bad[name][2]}, such as {example}. Nothing was "
-            "written. Mend the query, or choose another `on_schema_change`."
+            "written. Fix the query, or choose another `on_schema_change`."
         )
 
 
@@ -230,7 +228,7 @@ def refuse_inexact(model: str, rows: DataFrame, steps: Iterable[SchemaStep], wan
     for name, (count, example) in _counted(model, rows, {name: each[:2] for name, each in bad.items()}).items():
         raise SchemaChangeRefused(
             f"{model}: {name} cannot be converted to {bad[name][2]}: {count:,} stored values are not exactly such, for "
-            f"example {example}. Nothing was written. Change the query, or make the table anew with full_refresh."
+            f"example {example}. Nothing was written. Change the query, or rebuild the table with full_refresh."
         )
 
 
@@ -248,10 +246,10 @@ def _counted(model: str, rows: DataFrame, bad: Mapping[str, tuple[Column, Column
     except AnalysisException as wrong:
         raise SchemaChangeRefused(
             f"{model}: {', '.join(bad)}: there is no way from the one type to the other. Nothing was written. "
-            f"Change the query, or make the table anew with full_refresh. ({str(wrong).splitlines()[0][:200]})"
+            f"Change the query, or rebuild the table with full_refresh. ({str(wrong).splitlines()[0][:200]})"
         ) from None
-    told, found = only_row(model, facts), {}
+    row, found = only_row(model, facts), {}
     for place, name in enumerate(bad):
-        if told[f"count_{place}"]:
-            found[name] = (int(told[f"count_{place}"]), told[f"one_{place}"].removeprefix('{"value":').removesuffix("}"))
+        if row[f"count_{place}"]:
+            found[name] = (int(row[f"count_{place}"]), row[f"one_{place}"].removeprefix('{"value":').removesuffix("}"))
     return found

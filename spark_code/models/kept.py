@@ -54,6 +54,6 @@ def told_lost(model: str, lost: dict[str, int], snapshot: int | None) -> tuple[s
     """A warning each."""
     return tuple(
         f"{model}: {count:,} values of {name} are not in the table any more: snapshot {snapshot} has them. The query has no "
-        f"{name}, and all rows were made anew from it."
+        f"{name}, and all rows were rebuilt from it."
         for name, count in lost.items()
     )

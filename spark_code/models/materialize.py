@@ -15,6 +15,7 @@ from tidemark.models.results import ModelResult
 from tidemark.models.spec import Materialization, ModelMetadata
 from tidemark.models.state import ModelState, ModelStateManager
 from tidemark.models.windows import TimeWindow
+from tidemark.runs import Mode, Reason
 
 
 class MaterializationHandler:
@@ -35,37 +36,34 @@ class MaterializationHandler:
         full: bool = False,
         window: TimeWindow | None = None,
         run_id: str | None = None,
+        **options: Any,
     ) -> ModelResult:
-        """Runs the model. With `full` it is made anew from the whole query, whatever is there; with a window, only that."""
+        """Runs the model. With `full` it is rebuilt from the whole query, whatever is there; with a window, only that."""
         described = _described(table_name, materialization, metadata)
         if window is not None and described.partitions is None:
             raise UsageError(
                 f"{table_name}: it has no partitions. Write `partitions: {{by: day, start: …}}` into its header."
             )
-        run = ModelRun(self.adapter, table_name, run_id or str(uuid4()))
-        run.begin()
-        try:
+        with ModelRun(self.adapter, table_name, run_id or str(uuid4()), **options) as run:
             with run.step("model"):
                 outcome = self._materialize(run, sql_query, described, full=full, window=window)
-                result = outcome.result(run)
-                run.finish(outcome.status, outcome.snapshot, result.told())
-                return result
-        finally:
-            run.end()
+            result = outcome.result(run)
+            run.finish(outcome.status, snapshot=outcome.snapshot, detail=result.summary())
+            return result
 
     def _materialize(
         self, run: ModelRun, sql: str, metadata: ModelMetadata, *, full: bool, window: TimeWindow | None
     ) -> Outcome:
         if metadata.materialization == "view":
-            run.decided("view", "a view is its query")
+            run.decide(Mode.VIEW, Reason.VIEW)
             work = Work.begun(run, metadata, sql, None)
             checks = work.check(work.rows)
-            self.adapter.create_view(run.name, sql)
-            return Outcome("published", "view", "a view is its query", checks=checks)
+            self.adapter.create_view(run.name, sql, run.confirm)
+            return Outcome("published", "view", Reason.VIEW, checks=checks)
         if metadata.materialization == "table":
-            return self._made_anew(run, sql, metadata, "a table is made anew by every run")
+            return self._rebuilt(run, sql, metadata, Reason.ALWAYS_REBUILT)
         if full:
-            return self._made_anew(run, sql, metadata, "asked for")
+            return self._rebuilt(run, sql, metadata, Reason.REQUESTED)
         return self._execute_incremental_materialization(run, sql, metadata, window)
 
     def _execute_incremental_materialization(
@@ -80,7 +78,7 @@ class MaterializationHandler:
         }
         return strategies[metadata.incremental.strategy](run.name, sql)
 
-    def _made_anew(self, run: ModelRun, sql: str, metadata: ModelMetadata, reason: str) -> Outcome:
+    def _rebuilt(self, run: ModelRun, sql: str, metadata: ModelMetadata, reason: Reason) -> Outcome:
         with run.step("read query"):
             work = Work.begun(run, metadata, sql, self._readable_state(run.name))
         if not self.adapter.table_exists(run.name):
@@ -88,7 +86,7 @@ class MaterializationHandler:
         return Rebuild(work).whole(reason, action="full")
 
     def _readable_state(self, name: str) -> ModelState | None:
-        """A state that cannot be read does not stand in the way of making everything anew."""
+        """A state that cannot be read does not stand in the way of a rebuild."""
         try:
             return self.state_manager.get(name)
         except ModelStateUnreadable:

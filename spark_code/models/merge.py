@@ -27,14 +27,14 @@ def merge(target: Target, batch: Batch, *, insert: bool = True) -> Written:
     assert batch.facts is not None, "a merge has keys"
     if not batch.facts.rows:
         return Written()
-    # Not merely cached: Spark makes a cached result anew when a table that it was made from changes, and this one is about
+    # Not merely cached: Spark recomputes a cached result when a table that it was made from changes, and this one is about
     # to change. Judged again after the delete, every changed row would be a new one.
     seen = Observation()
     verdicts = [f.count_if(own("__verdict") == verdict).alias(verdict) for verdict in ("insert", "update", "same")]
     judged = _judged(target, batch.incoming, batch.facts).observe(seen, *verdicts).localCheckpoint()
-    # A Spark Connect server does not tell what it has seen on the way to a checkpoint.
-    told = seen.get or judged.agg(*verdicts).collect()[0].asDict()
-    counts = {verdict: int(count) for verdict, count in told.items()}
+    # A Spark Connect server does not report what it has seen on the way to a checkpoint.
+    observed = seen.get or judged.agg(*verdicts).collect()[0].asDict()
+    counts = {verdict: int(count) for verdict, count in observed.items()}
     return _merge(target, batch.incoming, judged, counts, batch.facts, insert=insert)
 
 
@@ -60,7 +60,7 @@ def _judged(target: Target, incoming: Incoming, facts: KeyFacts) -> DataFrame:
 
 
 def _joined(new: DataFrame, stored: DataFrame, keys: Sequence[str], facts: KeyFacts, large: bool) -> DataFrame:
-    """New rows, each beside the stored row of its key.
+    """New rows, each with the stored row of its key.
 
     A large table is not to be shuffled for a few rows: they are sent to wherever its rows are read, and what they meet
     there comes back.
@@ -85,7 +85,7 @@ def _merge(
     if sum(counts.values()) != facts.rows:
         raise DuplicateKeys(
             f"{incoming.model}: its table has several rows of one key ({', '.join(incoming.options.key_columns)}); somebody "
-            "else wrote to it. Nothing was written. Make it anew with `tidemark model run --full`."
+            "else wrote to it. Nothing was written. Rebuild it with `tidemark model run --full`."
         )
     inserted, updated = counts["insert"] if insert else 0, counts["update"]
     if updated:
@@ -143,5 +143,5 @@ def key_span(incoming: Incoming) -> KeyFacts:
         f.max(first).cast("string").alias("greatest"),
         f.coalesce(f.bool_or(first.isNull()), f.lit(False)).alias("null_key"),
     )
-    told = only_row(incoming.model, facts)
-    return KeyFacts(int(told["rows"]), None, told["least"], told["greatest"], bool(told["null_key"]))
+    row = only_row(incoming.model, facts)
+    return KeyFacts(int(row["rows"]), None, row["least"], row["greatest"], bool(row["null_key"]))

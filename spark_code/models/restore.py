@@ -24,23 +24,25 @@ from tidemark.models.results import ModelResult
 from tidemark.models.spec import MergeOptions, ModelMetadata
 from tidemark.models.state import DroppedColumn
 from tidemark.models.values import Value, in_type
+from tidemark.runs import Mode, Reason
 
 
 def restore(handler: MaterializationHandler, name: str, column: str, metadata: ModelMetadata) -> ModelResult:
     """Brings a dropped column back with the values it had. Rows written since are NULL in it."""
-    run = ModelRun(handler.adapter, name, str(uuid4()))
-    run.begin()
-    try:
+    with ModelRun(handler.adapter, name, str(uuid4())) as run:
         with run.step("restore"):
             outcome = _restored(run, column, metadata)
-            run.finish(outcome.status, outcome.snapshot, outcome.result(run).told())
-            return outcome.result(run)
-    finally:
-        run.end()
+        return _finished(run, outcome)
+
+
+def _finished(run: ModelRun, outcome: Outcome) -> ModelResult:
+    result = outcome.result(run)
+    run.finish(outcome.status, snapshot=outcome.snapshot, detail=result.summary())
+    return result
 
 
 def _restored(run: ModelRun, column: str, metadata: ModelMetadata) -> Outcome:
-    state = run.states.get(run.name)
+    state = run.subject.states.get(run.name)
     gone = next((each for each in reversed(state.dropped if state else ()) if each.name.lower() == column.lower()), None)
     if state is None or gone is None:
         known = ", ".join(each.name for each in (state.dropped if state else ())) or "none"
@@ -48,10 +50,10 @@ def _restored(run: ModelRun, column: str, metadata: ModelMetadata) -> Outcome:
     keys = metadata.incremental.options.key_columns if metadata.incremental else ()
     field = NestedField.model_validate(gone.field)
     schema = _schema_with(run, gone, field, keys)
-    run.decided("full", f"restore {gone.name}")
+    run.decide(Mode.RESTORE, Reason.REQUESTED, gone.name, base_snapshot=run.base)
     run.stage(schema)
     filled = _filled(run, gone, keys, schema)
-    checks = checked(run, metadata, run.adapter.frame(run.place.beside))
+    checks = checked(run, metadata, run.adapter.frame(run.shadow))
     columns = {each.name: str(each.field_type) for each in schema.fields}
     dropped = tuple(each for each in state.dropped if each is not gone)
     after = replace(state, columns=columns, dropped=dropped, made_from=None)
@@ -79,9 +81,9 @@ def _filled(run: ModelRun, gone: DroppedColumn, keys: Sequence[str], schema: Sch
     """Rows that were rewritten since get their old value from the old snapshot, by key."""
     if not keys or not run.adapter.reader.has_snapshot(run.place.table, gone.snapshot):
         return Written()
-    # Read beside the table, which itself knows the column no more: Iceberg holds conditions against the schema of now.
-    old = run.adapter.lake.table(run.place.beside, gone.snapshot)
-    empty = run.adapter.frame(run.place.beside).where(own(gone.name).isNull()).select(*renamed(keys))
+    # Read from the shadow: the table no longer knows the column, and Iceberg checks conditions against its schema.
+    old = run.adapter.lake.table(run.shadow, gone.snapshot)
+    empty = run.adapter.frame(run.shadow).where(own(gone.name).isNull()).select(*renamed(keys))
     wanted = old.where(own(gone.name).isNotNull()).select(*map(own, keys), own(gone.name))
     wanted = wanted.join(empty, same_keys(keys), "left_semi")
     return _merged(run, wanted, keys, Target(run.adapter.spark, run.stage(schema), schema.fields, run.stage))
@@ -115,15 +117,10 @@ def backfill(
     between: tuple[Value, Value] | None = None,
 ) -> ModelResult:
     """Fills columns of rows that are there already from the query: those of the keys, or of a range of the filter column."""
-    run = ModelRun(handler.adapter, name, str(uuid4()))
-    run.begin()
-    try:
+    with ModelRun(handler.adapter, name, str(uuid4())) as run:
         with run.step("backfill"):
             outcome = _backfilled(run, sql, metadata, columns, keys, between)
-            run.finish(outcome.status, outcome.snapshot, outcome.result(run).told())
-            return outcome.result(run)
-    finally:
-        run.end()
+        return _finished(run, outcome)
 
 
 def _backfilled(
@@ -134,7 +131,7 @@ def _backfilled(
     keys: Sequence[Mapping[str, Any]] | None,
     between: tuple[Value, Value] | None,
 ) -> Outcome:
-    state = run.states.get(run.name)
+    state = run.subject.states.get(run.name)
     work = Work.begun(run, metadata, sql, state)
     options = work.options
     if not options.key_columns or state is None:
@@ -152,7 +149,7 @@ def _backfilled(
         ends = [bound(in_type(end, field.field_type), field.field_type) for end in between]
         rows = rows.where(own(field.name).between(*ends))
     rows = rows.select(*map(own, [*options.key_columns, *columns]))
-    run.decided("incremental", f"backfill of {', '.join(columns)}")
+    run.decide(Mode.BACKFILL, Reason.REQUESTED, ", ".join(columns), base_snapshot=run.base)
     stored = run.adapter.existing(run.name).schema().fields
     did = _merged(run, rows, options.key_columns, Target(run.adapter.spark, run.place.spark_name, stored, run.stage))
     if not did.changed:

@@ -1,4 +1,4 @@
-"""A query's columns beside its table's, and what the model's policy makes of the difference."""
+"""A query's columns next to its table's, and what the model's policy makes of the difference."""
 
 from collections.abc import Mapping
 
@@ -102,7 +102,7 @@ def schema_with(table: Table, decision: Decision, kinds: tuple[StepKind, ...]) -
 
 
 def converted_fields(table: Table, decision: Decision, query: Fields) -> tuple[Fields, Schema]:
-    """The columns of a table beside in which types change, and the schema that is published from it.
+    """The columns of a shadow table in which types change, and the schema that is published from it.
 
     Columns that are to go are in the former still: their values stay in the files, and can be had again.
     """
@@ -114,12 +114,12 @@ def converted_fields(table: Table, decision: Decision, query: Fields) -> tuple[F
         of = wanted[stored.name.lower()].field_type if stored.name.lower() in changed else stored.field_type
         fields.append(NestedField(stored.field_id, stored.name, of, required=False))
     added = [wanted[step.name.lower()] for step in decision.of("add") if not step.change.nested]
-    beside = tuple(numbered([*fields, *added], table))
+    shadow = tuple(numbered([*fields, *added], table))
     gone = {step.name for step in decision.of("drop") if not step.change.nested}
     renamed = decision.renames
     kept = [
         NestedField(each.field_id, renamed.get(each.name, each.name), each.field_type, required=False)
-        for each in beside
+        for each in shadow
         if each.name not in gone
     ]
-    return beside, Schema(*kept)
+    return shadow, Schema(*kept)

@@ -23,7 +23,7 @@ SUBSTITUTED = "${"
 
 
 def found_before(adapter: ModelAdapter, sql: str, metadata: ModelMetadata) -> str | None:
-    """A digest of all that a query is about to be made of, or None where that cannot be told.
+    """A digest of all that a query is about to be made of, or None where that cannot be known.
 
     Taken before the query is read, so it is never of anything newer than what the run has seen.
     """

@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from spark_code.models.align import aligned, own
 from spark_code.models.incoming import Incoming, KeyFacts
 from tidemark.faults import fault_point
+from tidemark.models.sql import literal
 from tidemark.models.values import Value
 
 # Bytes of a table that Spark shuffles in no time.
@@ -91,17 +92,31 @@ def write(target: Target, incoming: Incoming, rows: DataFrame, *, replacing: boo
     field = incoming.filter_field
     stored = target.stored(field.name) if field else None
     greatest = f.max(own(stored.name) if stored else f.lit(None)).cast("string").alias("greatest")
-    seen = Observation()
-    counted = rows.observe(seen, f.count(f.lit(1)).alias("rows"), greatest)
-    writer = counted.writeTo(target.stage())
+    seen, wanted, stage = Observation(), (f.count(f.lit(1)).alias("rows"), greatest), target.stage()
+    writer = rows.observe(seen, *wanted).writeTo(stage)
     fault_point("models.before_write")
     if replacing:
         writer.overwrite(f.lit(True))
     else:
         writer.append()
     fault_point("models.after_write")
-    told = seen.get
-    return Written(inserted=int(told["rows"] or 0), greatest=incoming.value(told["greatest"]))
+    # A Spark Connect server that is busy gives up on what it has seen after 100 ms, and says nothing.
+    observed = seen.get or _last_written(target.spark, stage, whole=replacing).agg(*wanted).collect()[0].asDict()
+    return Written(inserted=int(observed["rows"] or 0), greatest=incoming.value(observed["greatest"]))
+
+
+def _last_written(spark: SparkSession, stage: str, *, whole: bool) -> DataFrame:
+    """The rows that the last write to the stage added, read back from there: to ask the query again may give others."""
+    table, branch, name = stage.rpartition(".`branch_")
+    table, name = (table, name.removesuffix("`")) if branch else (stage, "main")
+    (last,) = spark.sql(
+        f"SELECT s.snapshot_id, s.parent_id FROM {table}.refs AS r JOIN {table}.snapshots AS s USING (snapshot_id) "
+        f"WHERE r.name = {literal(name)}"
+    ).collect()
+    if whole or last.parent_id is None:
+        return spark.table(stage)
+    between = {"start-snapshot-id": str(last.parent_id), "end-snapshot-id": str(last.snapshot_id)}
+    return spark.read.format("iceberg").options(**between).load(table)
 
 
 @contextmanager

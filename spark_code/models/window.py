@@ -1,4 +1,4 @@
-"""A window of time made anew: its rows are those that the query has there, whatever was there before."""
+"""A window of time, rebuilt: its rows are those that the query has there, whatever was there before."""
 
 from dataclasses import replace
 

@@ -24,10 +24,14 @@ from tidemark.models.spec import AppendOptions, Filtered, ModelMetadata
 from tidemark.models.state import DroppedColumn, ModelState
 from tidemark.models.values import Value, in_type
 from tidemark.models.windows import TimeWindow
+from tidemark.runs import Reason
 
 Fields = tuple[NestedField, ...]
 
-SETTLED = "nothing that it reads has changed"
+
+def because(reason: Reason, words: str = "") -> str:
+    """A reason out of the closed list, with what varies."""
+    return f"{reason}: {words}" if words else str(reason)
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Work:
     state: ModelState | None
     rows: DataFrame
     fields: Fields
-    # What alone is to be made anew, if not everything.
+    # What alone is to be rebuilt, if not everything.
     window: TimeWindow | None = None
     # What the query was about to read, if that alone decides what it says.
     made_from: str | None = None
@@ -233,5 +237,5 @@ def checked(run: ModelRun, metadata: ModelMetadata, staged: DataFrame) -> tuple[
     published = run.adapter.frame(run.place.table) if run.base is not None else None
     with run.step("checks"):
         results = run_checks(run.name, staged, published, metadata.checks)
-    run.note_checks(blocking_failures(results, metadata.checks))
+    run.require(blocking_failures(results, metadata.checks))
     return tuple(results)

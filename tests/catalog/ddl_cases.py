@@ -621,6 +621,10 @@ PARTED = (
     "CREATE TABLE note_1 PARTITION OF note FOR VALUES FROM (1) TO (2)",
 )
 
+DOMAIN = ("CREATE DOMAIN code AS varchar(10)", "CREATE TABLE note (id code)")
+NOTE_2 = "CREATE TABLE note_2 (id integer NOT NULL, day integer NOT NULL)"
+BOTH_PARTS = {"main.note": UPDATED, "main.note_2": UPDATED}
+
 TYPE_CASES = (
     DdlCase("an enum gets a value", P, MOOD, ("ALTER TYPE mood ADD VALUE 'mad'",), NOTHING),
     DdlCase(
@@ -652,6 +656,35 @@ TYPE_CASES = (
         ("ALTER DOMAIN positive RENAME TO counted",),
         NOTE_UPDATED,
     ),
+    DdlCase("a domain becomes NOT NULL", P, DOMAIN, ("ALTER DOMAIN code SET NOT NULL",), NOTE_UPDATED),
+    DdlCase(
+        "a domain is no longer NOT NULL",
+        P,
+        ("CREATE DOMAIN code AS varchar(10) NOT NULL", "CREATE TABLE note (id code)"),
+        ("ALTER DOMAIN code DROP NOT NULL",),
+        NOTE_UPDATED,
+    ),
+    DdlCase(
+        "the domain below a domain becomes NOT NULL",
+        P,
+        ("CREATE DOMAIN code AS varchar(10)", "CREATE DOMAIN country AS code", "CREATE TABLE note (id country)"),
+        ("ALTER DOMAIN code SET NOT NULL",),
+        NOTE_UPDATED,
+    ),
+    DdlCase(
+        "a domain becomes NOT NULL whose column is so already",
+        P,
+        ("CREATE DOMAIN code AS varchar(10)", "CREATE TABLE note (id code NOT NULL)"),
+        ("ALTER DOMAIN code SET NOT NULL",),
+        NOTHING,
+    ),
+    DdlCase(
+        "a column gets a domain of another length",
+        P,
+        (*DOMAIN, "CREATE DOMAIN text_code AS varchar(20)"),
+        ("ALTER TABLE note ALTER COLUMN id TYPE text_code",),
+        NOTE_UPDATED,
+    ),
     DdlCase(
         "the sequence in a default is renamed",
         P,
@@ -669,32 +702,124 @@ TYPE_CASES = (
         ("ALTER FUNCTION seven() RENAME TO lucky",),
         NOTE_UPDATED,
     ),
+    # A partitioned table counts its partitions, so it changes with each of them.
     DdlCase(
         "a partition is created",
         P,
         PARTED,
         ("CREATE TABLE note_2 PARTITION OF note FOR VALUES FROM (2) TO (3)",),
-        {"main.note_2": CREATED},
+        {"main.note": UPDATED, "main.note_2": CREATED},
     ),
-    DdlCase("a partition is dropped", P, PARTED, ("DROP TABLE note_1",), {"main.note_1": REMOVED}),
-    DdlCase("a partition is detached", P, PARTED, ("ALTER TABLE note DETACH PARTITION note_1",), NOTHING),
+    DdlCase(
+        "a partition is dropped",
+        P,
+        PARTED,
+        ("DROP TABLE note_1",),
+        {"main.note": UPDATED, "main.note_1": REMOVED},
+    ),
+    DdlCase(
+        "a partition is detached",
+        P,
+        PARTED,
+        ("ALTER TABLE note DETACH PARTITION note_1",),
+        {"main.note": UPDATED, "main.note_1": UPDATED},
+    ),
+    DdlCase(
+        "a partition is detached without a lock",
+        P,
+        PARTED,
+        ("ALTER TABLE note DETACH PARTITION note_1 CONCURRENTLY",),
+        {"main.note": UPDATED, "main.note_1": UPDATED},
+    ),
     DdlCase(
         "a partition is attached",
         P,
-        (*PARTED, "CREATE TABLE note_2 (id integer NOT NULL, day integer NOT NULL)"),
+        (*PARTED, NOTE_2),
         ("ALTER TABLE note ATTACH PARTITION note_2 FOR VALUES FROM (2) TO (3)",),
+        BOTH_PARTS,
+    ),
+    DdlCase(
+        "a default partition is attached",
+        P,
+        (*PARTED, NOTE_2),
+        ("ALTER TABLE note ATTACH PARTITION note_2 DEFAULT",),
+        BOTH_PARTS,
+    ),
+    DdlCase(
+        "a partition is attached again with another bound",
+        P,
+        PARTED,
+        (
+            "ALTER TABLE note DETACH PARTITION note_1",
+            "ALTER TABLE note ATTACH PARTITION note_1 FOR VALUES FROM (1) TO (3)",
+        ),
+        {"main.note_1": UPDATED},
+    ),
+    DdlCase(
+        "a partition is detached and attached as it was",
+        P,
+        PARTED,
+        (
+            "ALTER TABLE note DETACH PARTITION note_1",
+            "ALTER TABLE note ATTACH PARTITION note_1 FOR VALUES FROM (1) TO (2)",
+        ),
         NOTHING,
+    ),
+    DdlCase(
+        "a partition gets partitions of its own",
+        P,
+        (*PARTED, "CREATE TABLE note_2 PARTITION OF note FOR VALUES FROM (2) TO (3) PARTITION BY LIST (id)"),
+        ("CREATE TABLE note_2_1 PARTITION OF note_2 FOR VALUES IN (1)",),
+        {"main.note_2": UPDATED, "main.note_2_1": CREATED},
+    ),
+    DdlCase(
+        "a partitioned table is renamed",
+        P,
+        PARTED,
+        ("ALTER TABLE note RENAME TO memo",),
+        {"main.note": REMOVED, "main.memo": CREATED, "main.note_1": UPDATED},
+    ),
+    DdlCase(
+        "a partitioned table is made again with another key",
+        P,
+        ("CREATE TABLE note (id integer, day integer) PARTITION BY RANGE (day)",),
+        ("DROP TABLE note", "CREATE TABLE note (id integer, day integer) PARTITION BY HASH (id, day)"),
+        NOTE_UPDATED,
+    ),
+    DdlCase(
+        "the column of a partition key is renamed",
+        P,
+        PARTED,
+        ("ALTER TABLE note RENAME COLUMN day TO date",),
+        {"main.note": UPDATED, "main.note_1": UPDATED},
+    ),
+    DdlCase(
+        "a table begins to inherit",
+        P,
+        (*NOTE, "CREATE TABLE child (id integer, body varchar(20), amount integer)"),
+        ("ALTER TABLE child INHERIT note",),
+        {"main.child": UPDATED},
+    ),
+    DdlCase(
+        "a table no longer inherits",
+        P,
+        (*NOTE, "CREATE TABLE child () INHERITS (note)"),
+        ("ALTER TABLE child NO INHERIT note",),
+        {"main.child": UPDATED},
+    ),
+    DdlCase(
+        "the table that others inherit from is renamed",
+        P,
+        (*NOTE, "CREATE TABLE child () INHERITS (note)"),
+        ("ALTER TABLE note RENAME TO memo",),
+        {"main.note": REMOVED, "main.memo": CREATED, "main.child": UPDATED},
     ),
     DdlCase(
         "a partition is attached and takes over the primary key",
         P,
-        (
-            *PARTED,
-            "ALTER TABLE note ADD PRIMARY KEY (id, day)",
-            "CREATE TABLE note_2 (id integer NOT NULL, day integer NOT NULL)",
-        ),
+        (*PARTED, "ALTER TABLE note ADD PRIMARY KEY (id, day)", NOTE_2),
         ("ALTER TABLE note ATTACH PARTITION note_2 FOR VALUES FROM (2) TO (3)",),
-        {"main.note_2": UPDATED},
+        BOTH_PARTS,
     ),
     DdlCase(
         "a partitioned table gets a column",
@@ -712,7 +837,7 @@ TYPE_CASES = (
             "CREATE TABLE child (note_id integer, day integer, FOREIGN KEY (note_id, day) REFERENCES note)",
         ),
         ("CREATE TABLE note_2 PARTITION OF note FOR VALUES FROM (2) TO (3)",),
-        {"main.note_2": CREATED},
+        {"main.note": UPDATED, "main.note_2": CREATED},
     ),
 )
 

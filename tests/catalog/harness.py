@@ -11,41 +11,66 @@ from unittest.mock import patch
 
 import yaml
 from dagster import AssetSelection, DagsterInstance, Definitions, ExecuteInProcessResult, define_asset_job
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from partitions.catalog import connections
+from partitions.subjects import subjects
 from platform_assets.catalog.launch import run_config
 from platform_assets.launch import QUIET
 from resources.platform import share_platform
 from spark_code.catalog.subject import CatalogSubject
 from spark_code.platform import Platform
-from spark_code.session import start_session
+from spark_code.session import prepare_environment, start_session
 from tidemark.catalog.rows import Kind
 from tidemark.catalog.states import entities
 from tidemark.config import load_config
 from tidemark.control import RunRecord
 
+LAKE = "spark.sql.catalog.lake"
+
 
 class SparkForTests:
-    """One JVM for the whole process; every platform gets a session of its own in it, with its own lake."""
+    """One JVM for the whole process and its children; every platform gets a session of its own in it, with its own lake."""
 
-    def __init__(self) -> None:
-        self._base: SparkSession | None = None
+    def __init__(self, base: SparkSession | None = None) -> None:
+        self._base = base
         self._starting = threading.Lock()
 
     def __call__(self, settings: dict[str, str]) -> SparkSession:
         with self._starting:
             if self._base is None:
-                self._base = start_session(settings | for_tests(settings))
+                # Without any lake: what the first one sets here, all later ones would inherit.
+                plain = {key: value for key, value in settings.items() if not key.startswith(LAKE)}
+                self._base = start_session(plain | for_tests(settings))
         session = self._base.newSession()
         for key, value in settings.items():
-            if key.startswith("spark.sql.catalog.lake"):
+            if key.startswith(LAKE):
                 session.conf.set(key, value)
         return session
 
     def stop(self) -> None:
         if self._base is not None:
             self._base.stop()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled for a child: it attaches to the JVM of the test process."""
+        gateway = SparkContext._gateway
+        assert self._base is not None
+        assert gateway is not None
+        parameters = gateway.gateway_parameters
+        return attached, (parameters.port, parameters.auth_token)
+
+
+def attached(port: int, secret: str) -> SparkForTests:
+    """The Spark of another process, which need not be idle: connections are not shared."""
+    prepare_environment()
+    with patch.dict(os.environ, PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
+        gateway = launch_gateway()
+    context = gateway.jvm.JavaSparkContext.fromSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
+    python = SparkContext(gateway=gateway, jsc=context, conf=SparkConf(_jconf=context.getConf()))
+    return SparkForTests(SparkSession(python))
 
 
 def for_tests(settings: dict[str, str]) -> dict[str, str]:
@@ -79,8 +104,18 @@ class Catalog:
         }
         path = folder / "tidemark.yaml"
         path.write_text(yaml.safe_dump(document))
-        platform = share_platform(Platform(load_config(path), spark))
-        return cls(folder, platform, source)
+        return cls.attach(folder, spark, source)
+
+    @classmethod
+    def attach(cls, folder: Path, spark: SparkForTests, source: Any, name: str = "shop") -> "Catalog":
+        """The catalogue that was made in this folder."""
+        platform = share_platform(Platform(load_config(folder / "tidemark.yaml"), start=spark))
+        return cls(folder, platform, source, name=name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled for a child: it opens its own, on a Spark that is warm."""
+        assert self.platform.spark
+        return Catalog.attach, (self.folder, self.platform.start, self.source, self.name)
 
     @classmethod
     def of_sqlite(cls, folder: Path, spark: SparkForTests, **connection: Any) -> "Catalog":
@@ -117,16 +152,17 @@ class Catalog:
         """Runs the upkeep job; what went wrong is in the result."""
         from platform_assets.definitions import defs
 
-        self.instance.add_dynamic_partitions(str(connections.name), [self.name])
+        address = self.subject.address
+        self.instance.add_dynamic_partitions(str(subjects.name), [address])
         with patch.dict(os.environ, TIDEMARK_CONFIG=str(self.platform.config.path)):
-            return defs.resolve_job_def("catalog_upkeep").execute_in_process(
-                instance=self.instance, partition_key=self.name, raise_on_error=False
+            return defs.resolve_job_def("tidemark_upkeep").execute_in_process(
+                instance=self.instance, partition_key=address, raise_on_error=False
             )
 
     def run(self, **options: Any) -> RunRecord:
         """Runs the job, which must succeed, and returns its row of the ledger."""
         result = self.attempt(raise_on_error=True, **options)
-        return self.subject.control.runs.find("catalog", self.subject.name, result.run_id)
+        return self.subject.control.runs.find(self.subject.address, result.run_id)
 
     def state(self, kind: Kind | None = None) -> list[dict[str, Any]]:
         """The published entities, sorted by name."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import ClassVar, Literal
 
-from tidemark.catalog.packs.base import ColumnFacts, Listing, SourcePack, TableRef, pack_for
+from tidemark.catalog.packs.base import ColumnFacts, Listing, SourcePack, TableFacts, TableReading, TableRef, pack_for
 from tidemark.catalog.scope import Scope
 
 
@@ -32,18 +32,28 @@ class ManyDatabases(SourcePack):
             clock=min(each.clock for each in listings.values()),
             databases=tuple(replace(d, name=n) for n, each in listings.items() for d in each.databases),
             schemas=tuple(replace(s, database=n) for n, each in listings.items() for s in each.schemas),
-            tables=tuple(replace(t, database=n) for n, each in listings.items() for t in each.tables),
+            tables=tuple(placed(t, n) for n, each in listings.items() for t in each.tables),
         )
 
-    def columns(self, tables: Sequence[TableRef]) -> Iterator[tuple[TableRef, list[ColumnFacts] | None]]:
+    def columns(self, tables: Sequence[TableRef]) -> Iterator[tuple[TableRef, TableReading | None]]:
         for name, pack in self.members.items():
             real = next(iter(pack.listing(Scope()).databases)).name
             asked = {replace(table, database=real): table for table in tables if table.database == name}
             if not asked:
                 continue
-            for found, columns in pack.columns(list(asked)):
-                here = [renamed(column, name) for column in columns] if columns is not None else None
-                yield asked[found], here
+            for found, reading in pack.columns(list(asked)):
+                yield asked[found], moved(reading, name) if reading else None
+
+
+def placed(table: TableFacts, database: str) -> TableFacts:
+    """The table as if its database had another name."""
+    parent = (database, *table.partition_of[1:]) if table.partition_of else None
+    inherits = tuple((database, schema, name) for _, schema, name in table.inherits)
+    return replace(table, database=database, partition_of=parent, inherits=inherits)
+
+
+def moved(reading: TableReading, database: str) -> TableReading:
+    return TableReading(placed(reading.table, database), tuple(renamed(column, database) for column in reading.columns))
 
 
 def renamed(column: ColumnFacts, database: str) -> ColumnFacts:

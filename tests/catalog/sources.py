@@ -3,13 +3,13 @@
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
 
 from tests.services.postgres import PostgresServer
-from tidemark.catalog.packs import ColumnFacts, Listing, SourcePack, TableRef
+from tidemark.catalog.packs import ColumnFacts, Listing, SourcePack, TableFacts, TableRef
 from tidemark.catalog.scope import Scope
 
 EVERYTHING = Scope()
@@ -57,9 +57,9 @@ def postgresql_source(server: PostgresServer) -> TestedSource:
 
 @dataclass(frozen=True)
 class Reading:
-    """All that a pack tells about a table: what ends up in the catalogue, and the signals that decide to read it."""
+    """All that a pack tells about a table: what ends up in the catalogue (`facts` without the signals), and the signals."""
 
-    facts: tuple[object, ...]
+    facts: TableFacts
     columns: tuple[ColumnFacts, ...]
     object_id: str
     digest: str
@@ -68,14 +68,16 @@ class Reading:
 def read_all(pack: SourcePack, listing: Listing | None = None) -> dict[str, Reading]:
     """Every table by `schema.table`, with its columns."""
     listing = listing or pack.listing(EVERYTHING)
-    tables = {TableRef(each.database, each.schema, each.name, each.object_id): each for each in listing.tables}
+    tables = {TableRef(each.database, each.schema, each.name): each for each in listing.tables}
     readings = {}
-    for ref, columns in pack.columns(list(tables)):
+    for ref, reading in pack.columns(list(tables)):
         table = tables[ref]
-        assert columns is not None
-        assert [column.ordinal for column in columns] == sorted(column.ordinal for column in columns)
-        facts = (table.kind, table.comment, table.definition, table.column_count)
-        readings[f"{table.schema}.{table.name}"] = Reading(facts, tuple(columns), table.object_id, table.digest)
+        assert reading is not None
+        assert [column.ordinal for column in reading.columns] == sorted(column.ordinal for column in reading.columns)
+        # Nothing happened in between, so what was read is what was listed: facts, id and digest.
+        assert reading.table == replace(table, created_at=None, changed_at=None)
+        facts = replace(table, object_id="", digest="")
+        readings[f"{table.schema}.{table.name}"] = Reading(facts, reading.columns, table.object_id, table.digest)
     assert len(readings) == len(tables)
     return readings
 
@@ -87,7 +89,7 @@ def assert_digests_tell_the_truth(before: dict[str, Reading], after: dict[str, R
         shown = (old.facts, old.columns) != (new.facts, new.columns)
         assert (old.digest != new.digest) == shown, f"{name}: {old} -> {new}"
     for name, reading in after.items():
-        assert reading.facts[3] == len(reading.columns), name
+        assert reading.facts.column_count == len(reading.columns), name
 
 
 def labels_between(before: dict[str, Reading], after: dict[str, Reading]) -> dict[str, str]:

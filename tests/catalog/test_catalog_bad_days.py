@@ -1,15 +1,18 @@
 """Bad input and faults: a named error or a named reason, and nothing lost."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spark_code.catalog.rollback import rewind_marker
 from tests.catalog import troubled  # noqa: F401  (registers the packs)
 from tests.catalog.harness import Catalog, SparkForTests, SqliteSource, in_order
 from tests.services.postgres import PostgresServer
+from tidemark.catalog.marker import EARLIEST
 from tidemark.catalog.rows import Kind
-from tidemark.errors import ColumnBatchFailed, SourceRefused
+from tidemark.errors import ColumnBatchFailed, SourceRefused, UsageError
 
 
 @pytest.fixture
@@ -28,6 +31,7 @@ def marker_of(catalog: Catalog) -> Path:
     [
         (b"yesterday", "corrupt marker"),
         (b"\xff\xfe", "corrupt marker"),
+        (b"0001-01-01T00:00:00Z\n", "corrupt marker"),
         (b"2099-01-01T00:00:00Z\n", "marker in the future"),
         (None, "no marker"),
     ],
@@ -51,6 +55,28 @@ def test_a_marker_later_than_its_state_means_a_full_run(shop: Catalog) -> None:
     marker_of(shop).write_text(moment + "\n")
     record = shop.run()
     assert (record.mode, record.reason) == ("full", "marker ahead of state")
+
+
+def test_a_marker_cannot_be_rewound_beyond_the_first_day_of_computing(shop: Catalog) -> None:
+    before = shop.snapshot_of_everything()
+    with pytest.raises(UsageError, match="1970-01-02"):
+        rewind_marker(shop.subject, datetime(1, 1, 1, tzinfo=UTC))
+    assert shop.snapshot_of_everything() == before
+    rewind_marker(shop.subject, EARLIEST)
+    assert shop.subject.control.marks.audit(shop.subject.address)[0].kind == "rewind"
+    assert shop.run().mode == "incremental"
+
+
+def test_a_marker_in_the_ledger_that_cannot_be_one_means_a_full_run(shop: Catalog) -> None:
+    subject = shop.subject
+    snapshot = subject.published().snapshot
+    assert snapshot
+    read, expected = subject.marker.read(), subject.control.marks.version(subject.address)
+    long_ago = datetime(1, 1, 1, tzinfo=UTC)
+    subject.move_marker(read, long_ago, snapshot, None, "by an earlier version", expected=expected)
+    record = shop.run()
+    assert (record.mode, record.reason) == ("full", "corrupt marker")
+    assert shop.run().mode == "incremental"
 
 
 def test_with_the_flag_off_every_run_is_full(shop: Catalog) -> None:
@@ -96,6 +122,16 @@ def test_a_table_dropped_between_listing_and_reading_is_not_in_the_state(tmp_pat
     assert record.detail["vanished"] == 1
     assert set(catalog.labels()) == {"still"}
     assert catalog.columns_of("going") == []
+
+
+def test_a_pack_that_does_not_answer_for_a_table_turns_a_check_red(tmp_path: Path, spark: SparkForTests) -> None:
+    catalog = troubled_catalog("forgetful", tmp_path, spark)
+    result = catalog.attempt()
+    assert not result.success
+    (verdict,) = [each for each in result.get_asset_check_evaluations() if each.check_name == "decision_matrix"]
+    assert not verdict.passed
+    assert "never read" in str(verdict.metadata["first"].value)
+    assert catalog.subject.published().snapshot is None
 
 
 def test_a_new_table_dropped_during_an_incremental_run_leaves_no_trace(tmp_path: Path, spark: SparkForTests) -> None:

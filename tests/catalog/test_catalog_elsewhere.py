@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.catalog.harness import Catalog, SparkForTests, SqliteSource, in_order
-from tests.catalog.killing import KILLED, run_in_child
 from tests.services.postgres import PostgresServer
 from tests.services.s3 import S3Server
 from tidemark.errors import TooManyRemoved
@@ -52,23 +51,3 @@ def test_runs_are_the_same_wherever_the_state_is_kept(elsewhere: Catalog, tmp_pa
     with pytest.raises(TooManyRemoved):
         elsewhere.run()
     assert elsewhere.snapshot_of_everything() == before
-
-
-@pytest.mark.fault
-@pytest.mark.parametrize(
-    "point",
-    ["state.between_delete_and_append", "lake.after_publish", "mirror.before_manifest_put", "marker.before_swap",
-     "marker.after_swap"],
-)  # fmt: skip
-@pytest.mark.parametrize("elsewhere", ["S3 + PostgreSQL"], indirect=True)
-def test_a_kill_is_put_right_on_s3_and_postgresql(
-    elsewhere: Catalog, point: str, tmp_path: Path, spark: SparkForTests
-) -> None:
-    elsewhere.run()
-    elsewhere.source.execute(*CHANGE)
-    assert run_in_child(elsewhere, TIDEMARK_FAULT=point) == KILLED
-    elsewhere.run()
-    plain = Catalog.make(tmp_path / "plain", spark, elsewhere.source, {"app": "sqlite", "url": elsewhere.source.url})
-    plain.run()
-    assert elsewhere.unlabelled() == plain.unlabelled()
-    assert elsewhere.mirror() == in_order(elsewhere.state())

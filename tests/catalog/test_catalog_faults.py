@@ -1,85 +1,84 @@
-"""kill -9 at every step boundary: the next run ends in the same state as an undisturbed one, and no stray file is left."""
+"""kill -9 of a catalogue, whatever it is doing: the next run ends where an undisturbed one does, and leaves nothing."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from spark_code.lake import without_checksum
-from tests.catalog.harness import Catalog, SparkForTests, in_order
-from tests.catalog.killing import KILLED, run_in_child
+from spark_code.catalog.run import CatalogRun
+from tests.catalog.harness import SparkForTests
+from tests.catalog.kills import SCENARIOS, CatalogVictim, changed
+from tests.runs.kills import Kills, parts_of, taken_back_by_hand
+from tests.runs.places import Folder
+from tests.runs.zombies import wake_after_takeover
+from tests.services.children import KILLED, in_child
+from tidemark.errors import MarkMoved
 
 pytestmark = pytest.mark.fault
 
-SETUP = (
-    "CREATE TABLE still (a INTEGER, b INTEGER)",
-    "CREATE TABLE changing (a INTEGER)",
-    "CREATE TABLE going (a INTEGER)",
-)
-CHANGE = ("ALTER TABLE changing ADD COLUMN b TEXT", "DROP TABLE going", "CREATE TABLE coming (a INTEGER, b TEXT)")
+# Of the points at which a run is killed, so that no test takes minutes.
+PARTS = 5
 
 
-def points_passed(catalog: Catalog, trace: Path) -> list[str]:
-    assert run_in_child(catalog, TIDEMARK_FAULT_TRACE=str(trace)) == 0
-    return list(dict.fromkeys(trace.read_text().split()))
+@pytest.fixture(scope="module", params=SCENARIOS.values(), ids=SCENARIOS)
+def kills(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkForTests
+) -> Kills[CatalogVictim]:
+    folder = tmp_path_factory.mktemp("kills")
+    victim, place = CatalogVictim.make(folder / "here", spark), Folder(folder / "here")
+    return Kills(victim, request.param, place, folder / "trace", parts=PARTS)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, spark: SparkForTests) -> tuple[Catalog, list[str]]:
-    """What an incremental run makes when nothing happens to it, and every point it passes."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    catalog = Catalog.of_sqlite(folder, spark)
-    catalog.source.execute(*SETUP)
-    catalog.run()
-    catalog.source.execute(*CHANGE)
-    return catalog, points_passed(catalog, folder / "trace")
+@pytest.mark.parametrize("part", parts_of(PARTS))
+def test_whatever_is_killed_at_any_point_is_put_right_by_the_next_run(kills: Kills[CatalogVictim], part: int | None) -> None:
+    kills.part(part)
 
 
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory, spark: SparkForTests) -> Catalog:
-    """A published state and a changed source, kept aside so that every kill starts from the same."""
-    folder = tmp_path_factory.mktemp("prepared")
-    catalog = Catalog.of_sqlite(folder / "here", spark)
-    catalog.source.execute(*SETUP)
-    catalog.run()
-    catalog.source.execute(*CHANGE)
-    catalog.platform.control.close()
-    shutil.copytree(folder / "here", folder / "aside")
-    return catalog
+@pytest.mark.parametrize(
+    "point",
+    ["run.after_lease", "lake.before_publish", "mirror.before_manifest_delete", "mirror.before_file",
+     "control.before_mark_move", "marker.before_swap"],
+)  # fmt: skip
+def test_a_run_that_was_stopped_and_woken_changes_nothing(tmp_path: Path, spark: SparkForTests, point: str) -> None:
+    victim = CatalogVictim.make(tmp_path / "here", spark)
+    changed(victim)
+    wake_after_takeover(victim, CatalogVictim.run, point, CatalogVictim.run, Folder(tmp_path / "here"), tmp_path / "gate")
 
 
-def restore(catalog: Catalog) -> None:
-    catalog.platform.control.close()
-    shutil.rmtree(catalog.folder)
-    shutil.copytree(catalog.folder.with_name("aside"), catalog.folder)
-    catalog.reopen()
+def changed_again(victim: CatalogVictim) -> None:
+    """Recovers, and publishes something newer."""
+    victim.catalog.source.execute("CREATE TABLE newest (a INTEGER)")
+    victim.run()
 
 
-@pytest.mark.timeout(1800)
-def test_a_run_killed_at_any_point_is_put_right_by_the_next(
-    undisturbed: tuple[Catalog, list[str]], prepared: Catalog
-) -> None:
-    wanted, points = undisturbed
-    assert len(points) >= 25
-    for point in points:
-        restore(prepared)
-        assert run_in_child(prepared, TIDEMARK_FAULT=point) == KILLED, point
-        prepared.run()
-        assert prepared.unlabelled() == wanted.unlabelled(), point
-        assert prepared.mirror() == in_order(prepared.state()), point
-        assert strays(prepared) == [], point
+@pytest.mark.parametrize("point", ["recovery.before_run", "mirror.before_manifest_delete", "marks.before_marker"])
+def test_a_recovery_that_was_stopped_and_woken_changes_nothing(tmp_path: Path, spark: SparkForTests, point: str) -> None:
+    victim = CatalogVictim.make(tmp_path / "here", spark)
+    changed(victim)
+    assert in_child(CatalogVictim.run, victim, TIDEMARK_FAULT="lake.after_publish") == KILLED
+    wake_after_takeover(victim, CatalogVictim.run, point, changed_again, Folder(tmp_path / "here"), tmp_path / "gate")
 
 
-def strays(catalog: Catalog) -> list[str]:
-    """Objects that no published run, manifest or snapshot accounts for."""
-    subject = catalog.subject
-    runs = {
-        r.run_id for r in subject.control.runs.history("catalog", subject.name) if r.status in ("published", "unchanged")
-    }
-    odd = [key for key in catalog.objects() if "/runs/" in key and key.split("/runs/")[1].split("/")[0] not in runs]
-    temporary = [str(path) for path in Path(catalog.platform.store.root).rglob("*") if ".tmp" in path.name]
-    known = catalog.platform.lake.reader.referenced(subject.layout.table)
-    lake = Path(subject.lake.reader.settings.warehouse) / subject.layout.table.replace(".", "/")
-    unreferenced = [str(path) for path in lake.rglob("*") if path.is_file() and without_checksum(str(path)) not in known]
-    branches = list(subject.lake.reader.branches(subject.layout.table))
-    return [*odd, *temporary, *unreferenced, *branches]
+def test_upkeep_that_was_stopped_and_woken_changes_nothing(tmp_path: Path, spark: SparkForTests) -> None:
+    victim = CatalogVictim.make(tmp_path / "here", spark)
+    SCENARIOS["upkeep"].prepare(victim)
+    work, place = CatalogVictim.maintain, Folder(tmp_path / "here")
+    wake_after_takeover(victim, work, "mirror.before_follow", changed_again, place, tmp_path / "gate")
+
+
+def test_a_state_that_was_taken_back_by_hand_after_the_kill_is_not_finished(tmp_path: Path, spark: SparkForTests) -> None:
+    taken_back_by_hand(CatalogVictim.make(tmp_path / "here", spark), SCENARIOS["incremental run"])
+
+
+def test_a_mark_that_was_moved_since_the_run_planned_stays_where_it_is(tmp_path: Path, spark: SparkForTests) -> None:
+    victim = CatalogVictim.make(tmp_path / "here", spark)
+    changed(victim)
+    subject, address = victim.subject, victim.subject.address
+    with CatalogRun(subject, "planned-before") as run:
+        staged = run.staged
+        moved = subject.control.marks.rewind(address, to_version=1, actor="ann@ship", reason="by hand")
+        with pytest.raises(MarkMoved):
+            run.publish(staged)
+    assert subject.control.marks.version(address) == moved.version
+    victim.kept()
+    victim.run()
+    victim.check_settled()

@@ -1,10 +1,15 @@
 """First run, incremental run, and everything a table can become."""
 
+import re
+
+import orjson
 import pytest
 
+from spark_code.catalog.audit import audit
 from tests.catalog.harness import Catalog, in_order
 from tidemark.catalog.rows import Kind
 from tidemark.errors import TooManyRemoved
+from tidemark.publication import publish_branch
 
 
 @pytest.fixture
@@ -44,7 +49,7 @@ def test_only_the_columns_of_changed_tables_are_read(shop: Catalog) -> None:
     assert record.detail["labels"] == {
         "CREATED": 1, "UPDATED": 1, "NO CHANGE": 2, "REMOVED": 1, "BACKFILL": 0, "UNKNOWN": 0, "schemas and databases": 0,
     }  # fmt: skip
-    assert record.detail["columns read"] == 4
+    assert record.detail["rows"]["columns read"] == 4
     assert shop.labels() == {"customer": "UPDATED", "tag": "CREATED", "invoice": "NO CHANGE", "debtor": "NO CHANGE"}
     assert shop.columns_of("customer") == ["id", "name", "email"]
     assert shop.columns_of("note") == []
@@ -76,7 +81,7 @@ def test_a_forced_full_run_reads_everything_and_ends_in_the_same_state(shop: Cat
     shop.run()
     incremental = shop.unlabelled()
     record = shop.run(full=True)
-    assert (record.mode, record.reason) == ("full", "forced")
+    assert (record.mode, record.reason) == ("full", "requested")
     assert shop.unlabelled() == incremental
 
 
@@ -127,11 +132,10 @@ def test_nothing_but_the_documented_layout_is_left_after_runs(shop: Catalog) -> 
         f"runs/{second}/plan.json",
         f"runs/{second}/incremental-diff/metadata.json",
         *(f"runs/{second}/incremental-diff/{kind}/{kind}_0.json" for kind in ("database", "schema", "table", "column")),
-        *(
-            f"runs/{second}/extracted/{asset}/part_00000_00000.parquet"
-            for asset in ("databases", "schemas", "tables", "columns")
-        ),
+        *(f"runs/{second}/extracted/{asset}/_parts.json" for asset in ("databases", "schemas", "tables", "columns")),
+        *(f"runs/{second}/extracted/{asset}/part_00000.parquet" for asset in ("databases", "schemas", "tables")),
         f"runs/{second}/extracted/staged.json",
+        *(key for key in kept if re.fullmatch(rf"runs/{second}/extracted/columns/part_00000_\d+_00000.parquet", key)),
     }
     assert shop.subject.lake.reader.branches(shop.subject.layout.table) == {}
 
@@ -149,6 +153,36 @@ def test_upkeep_compares_everything_and_leaves_the_same_state_in_fewer_files(sho
     assert shop.run().status == "unchanged"
 
 
+def test_what_another_version_left_is_not_compared_and_that_is_said(shop: Catalog) -> None:
+    last = shop.run()
+    store, key = shop.platform.store, f"{shop.subject.layout.extracted(last.run_id)}/staged.json"
+    saved = orjson.loads(store.read(key))
+    store.put(key, orjson.dumps({name: saved[name] for name in ("table", "run_id", "base", "snapshot")}))
+    said = {result.name: result for result in audit(shop.subject)}
+    assert all(result.passed for result in said.values())
+    assert "another version" in said["last_merge_is_comparable"].summary
+    assert shop.upkeep().success
+    shop.source.execute("ALTER TABLE note ADD COLUMN author TEXT")
+    shop.run()
+    assert "last_merge_is_comparable" not in {result.name for result in audit(shop.subject)}
+
+
+def test_a_full_check_after_a_run_without_a_change_looks_at_what_is_published_since(shop: Catalog) -> None:
+    shop.run()
+    shop.source.execute("ALTER TABLE note ADD COLUMN author TEXT")
+    shop.run()
+    assert shop.run().status == "unchanged"
+    assert shop.upkeep().success
+    assert [check.name for check in audit(shop.subject, whole=True) if not check.passed] == []
+    # What upkeep must never do, and what nothing but this check would see.
+    subject, lake = shop.subject, shop.subject.lake
+    branch = lake.stage(subject.layout.table, "by-hand")
+    lake.spark.sql(f"DELETE FROM {branch} WHERE qualified_name LIKE '%/customer/name'")
+    publish_branch(lake.reader.existing(subject.layout.table), "by-hand", subject.published().snapshot)
+    failed = {check.name for check in audit(subject, whole=True) if not check.passed}
+    assert failed >= {"decision_matrix", "carried_unchanged", "counts_add_up"}
+
+
 def test_upkeep_of_a_damaged_state_fails_and_touches_nothing(shop: Catalog) -> None:
     shop.run()
     shop.source.execute("ALTER TABLE note ADD COLUMN author TEXT")
@@ -158,7 +192,7 @@ def test_upkeep_of_a_damaged_state_fails_and_touches_nothing(shop: Catalog) -> N
     before = shop.snapshot_of_everything() | {"files": files_of(shop)}
     result = shop.upkeep()
     assert not result.success
-    assert "altered: table/table_0.json" in str(result.failure_data_for_node("compare_everything"))
+    assert "altered: table/table_0.json" in str(result.failure_data_for_node("keep_subject_up"))
     assert shop.snapshot_of_everything() | {"files": files_of(shop)} == before
 
 

@@ -1,10 +1,11 @@
 """A merge made wrong on purpose turns a check red, and nothing that readers see moves."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from resources import io_managers
+from spark_code.catalog import run as catalog_run
 from spark_code.catalog.state import StagedState, StateMerge, stage_state
 from spark_code.lake import Lake
 from tests.catalog.harness import Catalog
@@ -62,6 +63,14 @@ WRONG_MERGES: dict[str, tuple[str, Harm]] = {
         f"DELETE FROM {{branch}} WHERE qualified_name = '{PREFIX}/updated/c'")),
     "an updated table has other columns than were read": ("decision_matrix", sql(
         f"UPDATE {{branch}} SET entity = replace(entity, 'TEXT', 'BLOB') WHERE qualified_name = '{PREFIX}/updated/c'")),
+    "an updated table has another digest than was read": ("decision_matrix", sql(
+        f"UPDATE {{branch}} SET digest = 'of the listing' WHERE qualified_name = '{PREFIX}/updated'")),
+    "an updated table has another id than was read": ("decision_matrix", sql(
+        f"UPDATE {{branch}} SET object_id = 'of the listing' WHERE qualified_name = '{PREFIX}/updated'")),
+    "an updated table has another entity than was read": ("decision_matrix", sql(
+        f"UPDATE {{branch}} SET entity = replace(entity, 'ACTIVE', 'LISTED') WHERE qualified_name = '{PREFIX}/updated'")),
+    "a carried table got another digest": ("decision_matrix", sql(
+        f"UPDATE {{branch}} SET digest = 'of the listing' WHERE qualified_name = '{PREFIX}/still'")),
     "a created table is missing": ("decision_matrix", sql(f"DELETE FROM {{branch}} WHERE unit = '{PREFIX}/created'")),
     "a created table has no columns": ("decision_matrix", sql(
         f"DELETE FROM {{branch}} WHERE unit = '{PREFIX}/created' AND kind = 'column'")),
@@ -115,16 +124,16 @@ def test_a_wrong_merge_turns_a_check_red_and_publishes_nothing(
         harm(lake, f"lake.{table}.branch_{branch_of(staged.run_id)}")
         found = lake.reader.staged(table, staged.run_id)
         assert found
-        return StagedState(table, staged.run_id, staged.base, found.snapshot_id, staged.vanished)
+        return replace(staged, snapshot=found.snapshot_id)
 
-    monkeypatch.setattr(io_managers, "stage_state", stage_wrongly)
+    monkeypatch.setattr(catalog_run, "stage_state", stage_wrongly)
     before = changed_shop.snapshot_of_everything()
     result = changed_shop.attempt()
     verdicts = {each.check_name: each.passed for each in result.get_asset_check_evaluations()}
     assert verdicts[expected] is False
     assert not result.success
     assert changed_shop.snapshot_of_everything() == before
-    record = changed_shop.subject.control.runs.find("catalog", changed_shop.subject.name, result.run_id)
+    record = changed_shop.subject.control.runs.find(changed_shop.subject.address, result.run_id)
     assert record.status == "failed"
     assert record.error is not None
     assert record.error.startswith("ChecksFailed: ")
@@ -140,9 +149,9 @@ def test_the_marker_verifies_for_itself_when_the_checks_were_not_asked(
         WRONG_MERGES["an orphan column"][1](lake, f"lake.{table}.branch_{branch_of(staged.run_id)}")
         found = lake.reader.staged(table, staged.run_id)
         assert found
-        return StagedState(table, staged.run_id, staged.base, found.snapshot_id, staged.vanished)
+        return replace(staged, snapshot=found.snapshot_id)
 
-    monkeypatch.setattr(io_managers, "stage_state", stage_wrongly)
+    monkeypatch.setattr(catalog_run, "stage_state", stage_wrongly)
     before = changed_shop.snapshot_of_everything()
     result = changed_shop.attempt(checks=False)
     assert not result.success
@@ -156,8 +165,6 @@ def test_the_next_good_run_publishes_and_cleans_up_after_the_bad_ones(changed_sh
     assert changed_shop.columns_of("updated") == ["a", "c"]
     runs = {key.split("/runs/")[1].split("/")[0] for key in changed_shop.objects() if "/runs/" in key}
     known = {
-        r.run_id
-        for r in changed_shop.subject.control.runs.history("catalog", changed_shop.subject.name)
-        if r.status == "published"
+        r.run_id for r in changed_shop.subject.control.runs.history(changed_shop.subject.address) if r.status == "published"
     }
     assert runs == known

@@ -1,6 +1,7 @@
 """A stream in a test: a manifest, a source, and the verbs that a user has."""
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,11 +13,11 @@ from spark_code.connectors.run import IngestRun
 from spark_code.connectors.subject import StreamSubject
 from spark_code.platform import Platform
 from tests.catalog.harness import SparkForTests
-from tidemark.checks import failed
 from tidemark.config import load_config
 from tidemark.connectors.contract import OutputState
 from tidemark.connectors.manifest import load_manifest
 from tidemark.control import RunRecord
+from tidemark.runs.upkeep import keep_up
 
 
 @dataclass
@@ -29,11 +30,29 @@ class Stream:
 
     @classmethod
     def make(cls, folder: Path, spark: SparkForTests, kind: str, settings: dict[str, Any], **stream: Any) -> "Stream":
+        return cls.configured(folder, spark, {}, kind, settings, **stream)
+
+    @classmethod
+    def configured(
+        cls, folder: Path, spark: SparkForTests, config: dict[str, Any], kind: str, settings: dict[str, Any], **stream: Any
+    ) -> "Stream":
+        """The same, whose state is kept where the configuration says."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "tidemark.yaml").write_text(yaml.safe_dump({"store": str(folder / "store")}))
-        made = cls(folder, share_platform(Platform(load_config(folder / "tidemark.yaml"), spark)))
+        document = {"store": str(folder / "store"), "connectors": ["shop.yaml"], "tenants": ["t1"], **config}
+        (folder / "tidemark.yaml").write_text(yaml.safe_dump(document))
+        made = cls.attach(folder, spark)
         made.describe(kind, settings, **stream)
         return made
+
+    @classmethod
+    def attach(cls, folder: Path, spark: SparkForTests, tenant: str = "t1") -> "Stream":
+        """The stream that was made in this folder."""
+        return cls(folder, share_platform(Platform(load_config(folder / "tidemark.yaml"), start=spark)), tenant)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled for a child: it opens its own, on a Spark that is warm."""
+        assert self.platform.spark
+        return Stream.attach, (self.folder, self.platform.start, self.tenant)
 
     def describe(self, kind: str, settings: dict[str, Any], **stream: Any) -> None:
         """Writes the manifest for the runs that follow."""
@@ -48,18 +67,17 @@ class Stream:
     # --- verbs -------------------------------------------------------------------------------------------------------
 
     def run(self, *, full: bool = False, allow_deletions: bool = False) -> OutputState | None:
-        run = IngestRun(self.subject, str(uuid4()))
-        run.begin()
-        try:
+        with IngestRun(self.subject, str(uuid4())) as run:
             with run.step("plan"):
                 plan = run.plan(full=full, allow_deletions=allow_deletions)
             with run.step("land"):
                 run.land(plan)
-            with run.step("checks"):
-                assert not failed(run.verify())
             return run.publish()
-        finally:
-            run.end()
+
+    def maintain(self, keep_runs: int = 50) -> dict[str, Any]:
+        """Upkeep of the stream's tables: what was done to each, in numbers."""
+        detail = keep_up(self.subject, self.platform.lake, keep_runs=keep_runs, older_than=timedelta(0)).detail
+        return detail.get("upkeep") or {"left alone": detail["left alone"]}
 
     def reopen(self) -> None:
         """A new platform, as a new process would open it."""
@@ -69,12 +87,12 @@ class Stream:
 
     @property
     def last_run(self) -> RunRecord:
-        return self.platform.control.runs.history("connectors", self.subject.name, limit=1)[0]
+        return self.platform.control.runs.history(self.subject.address, limit=1)[0]
 
     @property
     def state(self) -> str | None:
-        found = self.subject.registry.get("shop", "shop.orders")
-        return found.last_cursor if found else None
+        found = self.subject.marks.get(self.subject.address)
+        return found.value if found else None
 
     def changes(self) -> list[dict[str, Any]]:
         """Every version that landed, as it arrived."""

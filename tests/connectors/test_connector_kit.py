@@ -28,7 +28,7 @@ from tidemark.connectors.contract import Slice
 from tidemark.connectors.manifest import load_manifest
 from tidemark.connectors.stream import StreamSpec
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.service
 
 ROWS = 40
 RULES = {
@@ -59,7 +59,7 @@ def judged(tmp_path: Path, spark: SparkForTests) -> Judge:
         (tmp_path / "shop.yaml").write_text(yaml.safe_dump(manifest))
         (tmp_path / "tidemark.yaml").write_text(yaml.safe_dump({"store": str(tmp_path / "store")}))
         described = load_manifest(tmp_path / "shop.yaml")
-        platform = Platform(load_config(tmp_path / "tidemark.yaml"), spark)
+        platform = Platform(load_config(tmp_path / "tidemark.yaml"), start=spark)
         verdicts = {each.rule: each for each in StreamKit(platform, described, described.streams[0]).verdicts()}
         assert verdicts.keys() == RULES
         return verdicts

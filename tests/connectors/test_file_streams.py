@@ -59,9 +59,9 @@ def test_a_file_that_was_away_lands_nothing_again_and_one_that_is_again_what_it_
     (tmp_path / "a.csv").rename(folder / "a.csv")
     stream.run()
     assert [record["item"] for record in stream.changes()] == ["pen", "ink"]
-    assert (stream.last_run.detail["read"], stream.last_run.status) == (1, "unchanged")
+    assert (stream.last_run.detail["rows"]["read"], stream.last_run.status) == (1, "unchanged")
     assert stream.run() is not None
-    assert stream.last_run.detail["read"] == 0
+    assert stream.last_run.detail["rows"]["read"] == 0
 
     (folder / "a.csv").write_text("id,item\n1,pencil\n")
     stream.run()
@@ -86,10 +86,10 @@ def test_a_file_that_comes_to_days_of_long_ago_is_landed_and_its_neighbours_are_
     (folder / "late.csv").write_text("id,item\n9,ink\n")
     os.utime(folder / "late.csv", (100 * 86_400, 100 * 86_400))
     stream.run()
-    assert (stream.last_run.detail["read"], stream.last_run.detail["landed"]) == (3, 1)
+    assert (stream.last_run.detail["rows"]["read"], stream.last_run.detail["rows"]["landed"]) == (3, 1)
     assert [record["id"] for record in stream.latest()] == ["0", "1", "2", "9"]
     stream.run()
-    assert stream.last_run.detail["read"] == 0
+    assert stream.last_run.detail["rows"]["read"] == 0
 
 
 def test_the_quarantine_takes_a_record_once_however_often_it_is_read(tmp_path: Path, spark: SparkForTests) -> None:
@@ -149,4 +149,4 @@ def test_files_on_s3_are_read_like_those_in_a_folder(tmp_path: Path, spark: Spar
     s3.client().put_object(Bucket=bucket, Key="in/b.csv", Body=b"id,item\n2,ink\n")
     stream.run()
     assert items(stream) == [("1", "pen"), ("2", "ink")]
-    assert stream.last_run.detail["read"] == 1
+    assert stream.last_run.detail["rows"]["read"] == 1

@@ -123,7 +123,7 @@ def test_records_beyond_the_window_wait_and_records_before_the_state_are_not_rea
     orders.put(4, "late, beyond it", "2026-01-01T08:59:59Z")
     stream.run()
     assert [record["id"] for record in stream.latest()] == [1, 3]
-    assert stream.last_run.detail["read"] == 2
+    assert stream.last_run.detail["rows"]["read"] == 2
 
 
 def test_more_equal_cursors_than_a_page_holds_are_all_read(orders: Orders, tmp_path: Path, spark: SparkForTests) -> None:

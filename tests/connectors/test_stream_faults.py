@@ -1,7 +1,6 @@
 """Streams on bad days: kill -9 at every step boundary, slices that fail, two runs at once, a source that went back."""
 
 import json
-import shutil
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,15 +11,21 @@ from uuid import uuid4
 import pytest
 
 from spark_code.connectors.run import IngestRun
-from spark_code.lake import without_checksum
 from tests.catalog.harness import SparkForTests
-from tests.catalog.killing import KILLED, in_child
 from tests.connectors.growing import Dying
 from tests.connectors.harness import Stream
+from tests.connectors.kills import SCENARIOS, StreamVictim, changed
+from tests.runs.kills import Kills, parts_of, taken_back_by_hand
+from tests.runs.places import Folder
+from tests.runs.zombies import wake_after_takeover
 from tests.services.postgres import PostgresServer
-from tidemark.errors import CursorBackwards, LostRace, RunInProgress, SliceFailed, StateMoved, StateSealBroken, TaskLost
+from tidemark.errors import CursorBackwards, LostRace, MarkMoved, RunInProgress, SliceFailed, StateSealBroken, TaskLost
+from tidemark.lake_sweep import without_checksum
 
 pytestmark = pytest.mark.fault
+
+# Of the points at which a run is killed, so that no test takes minutes.
+PARTS = 4
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, updated_at DATETIME)"
 
@@ -53,31 +58,29 @@ def told(stream: Stream) -> tuple[list[dict[str, Any]], list[dict[str, Any]], st
     return stream.changes(), stream.latest(), stream.state
 
 
-def ran(stream: Stream) -> bool:
-    stream.run()
-    return True
+@pytest.fixture(scope="module", params=SCENARIOS.values(), ids=SCENARIOS)
+def kills(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkForTests
+) -> Kills[StreamVictim]:
+    folder = tmp_path_factory.mktemp("kills")
+    victim, place = StreamVictim.make(folder / "here", spark), Folder(folder / "here")
+    return Kills(victim, request.param, place, folder / "trace", parts=PARTS)
 
 
-@pytest.mark.timeout(1800)
-def test_a_run_killed_at_any_point_is_put_right_by_the_next(tmp_path: Path, spark: SparkForTests) -> None:
-    wanted = changed_stream(tmp_path / "undisturbed", spark)
-    trace = tmp_path / "trace"
-    assert in_child(wanted.platform, lambda: ran(wanted), TIDEMARK_FAULT_TRACE=str(trace)) == 0
-    points = list(dict.fromkeys(trace.read_text().split()))
-    assert {"ingest.after_plan", "bronze.after_add_files", "lake.after_publish", "ingest.before_state"} <= set(points)
+@pytest.mark.parametrize("part", parts_of(PARTS))
+def test_whatever_is_killed_at_any_point_is_put_right_by_the_next_run(kills: Kills[StreamVictim], part: int | None) -> None:
+    kills.part(part)
 
-    stream = changed_stream(tmp_path / "here", spark)
-    stream.platform.control.close()
-    shutil.copytree(stream.folder, tmp_path / "aside")
-    for point in points:
-        stream.platform.control.close()
-        shutil.rmtree(stream.folder)
-        shutil.copytree(tmp_path / "aside", stream.folder)
-        stream.reopen()
-        assert in_child(stream.platform, lambda: ran(stream), TIDEMARK_FAULT=point) == KILLED, point
-        stream.run()
-        assert told(stream) == told(wanted), point
-        assert strays(stream) == [], point
+
+@pytest.mark.parametrize("point", ["run.after_lease", "lake.before_publish", "control.before_mark_move"])
+def test_a_run_that_was_stopped_and_woken_changes_nothing(tmp_path: Path, spark: SparkForTests, point: str) -> None:
+    victim = StreamVictim.make(tmp_path / "here", spark)
+    changed(victim)
+    wake_after_takeover(victim, StreamVictim.run, point, StreamVictim.run, Folder(tmp_path / "here"), tmp_path / "gate")
+
+
+def test_a_landing_that_was_taken_back_by_hand_after_the_kill_is_not_finished(tmp_path: Path, spark: SparkForTests) -> None:
+    taken_back_by_hand(StreamVictim.make(tmp_path / "here", spark), SCENARIOS["incremental run"])
 
 
 def strays(stream: Stream) -> list[str]:
@@ -111,7 +114,7 @@ def test_slices_that_were_finished_are_kept_and_only_the_others_are_read_again(
     pg.execute(url, view.format(divisor="id - 24000 + 50000"))
     stream.run()
     assert stream.last_run.reason == "resumed"
-    assert (stream.last_run.detail["read"], stream.last_run.detail["landed"]) == (25000, 25000)
+    assert (stream.last_run.detail["rows"]["read"], stream.last_run.detail["rows"]["landed"]) == (25000, 25000)
     assert [record["id"] for record in stream.latest()] == list(range(1, 25001))
     read_first = [record for record in stream.changes() if record["share"] < 0]
     assert len(read_first) >= 10_000  # still as they were when the first run read them
@@ -161,7 +164,7 @@ def test_of_two_runs_at_once_one_wins_each_of_twenty_times_and_nothing_is_lost(t
             together.wait()
             try:
                 stream.run()
-            except (RunInProgress, LostRace, StateMoved) as error:
+            except (RunInProgress, LostRace, MarkMoved) as error:
                 return type(error).__name__
             return "ran"
 

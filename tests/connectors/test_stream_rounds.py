@@ -9,7 +9,7 @@ import os
 import random
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,19 +21,21 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.catalog.harness import SparkForTests
-from tests.catalog.killing import KILLED, in_child
 from tests.connectors.harness import Stream
 from tests.services.cap import CapServer
+from tests.services.children import KILLED, in_child
 from tests.services.http_proxy import WEB_PAGE, Answered, CutBody, CutGzip, FaultProxy, Reset
 from tests.services.kafka import KafkaServer
 from tests.services.postgres import PostgresServer
 from tidemark.connectors.tcp_proxy import TcpProxy, tcp_proxy
 from tidemark.errors import SourceError, TaskLost
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(7200)]
+pytestmark = pytest.mark.fault
 
 ROUNDS = int(os.environ.get("TIDEMARK_ROUNDS", "12"))
 SEED = int(os.environ.get("TIDEMARK_SEED", random.SystemRandom().randrange(10**6)))
+# Rounds of one test: enough for something to happen, few enough to be over soon.
+AT_ONCE = 4
 
 Record = dict[str, Any]
 
@@ -315,73 +317,114 @@ class KafkaWorld(World):
                 self._producer.commit_transaction(30)
 
 
-def played(world: World, folder: Path, spark: SparkForTests) -> None:
-    print(f"seed {SEED}, {ROUNDS} rounds")  # noqa: T201
-    stream = Stream.make(folder / "lake", spark, world.kind, world.settings, **world.words)
-    stream.platform.spark.conf.get("spark.app.name")  # begun here: a child would begin one of its own
-    trace = folder / "trace"
-    while not world.rows:  # without a record there is no table
-        world.change()
-    assert in_child(stream.platform, lambda: ran(stream), TIDEMARK_FAULT_TRACE=str(trace)) == 0
-    points = list(dict.fromkeys(trace.read_text().split()))
-    could_be_seen = set(world.rows.items())
-    if not world.full_runs:  # what was replaced before the first snapshot is in no log
-        world.ever = list(world.rows.items())
-    for number in range(ROUNDS):
-        if world.chance.random() < 0.9:
+class Game:
+    """A stream that follows its world from test to test: the tests stay short, and the state grows old."""
+
+    def __init__(self, world: World, folder: Path, spark: SparkForTests) -> None:
+        self.world = world
+        self.stream = Stream.make(folder / "lake", spark, world.kind, world.settings, **world.words)
+        trace = folder / "trace"
+        while not world.rows:  # without a record there is no table
             world.change()
-        if world.chance.random() < 0.4:
-            point = world.chance.choice(points)
-            ended = in_child(stream.platform, lambda: ran(stream), TIDEMARK_FAULT=point)
+        assert in_child(Stream.run, self.stream, TIDEMARK_FAULT_TRACE=str(trace)) == 0
+        self.points = list(dict.fromkeys(trace.read_text().split()))
+        self.could_be_seen = set(world.rows.items())
+        if not world.full_runs:  # what was replaced before the first snapshot is in no log
+            world.ever = list(world.rows.items())
+
+    def play(self, number: int) -> None:
+        """One round: a change, and then a kill, a source that stumbles, or a run whose outcome is right."""
+        world, stream, chance = self.world, self.stream, self.world.chance
+        if chance.random() < 0.9:
+            world.change()
+        if chance.random() < 0.4:
+            point = chance.choice(self.points)
+            ended = in_child(Stream.run, stream, TIDEMARK_FAULT=point)
             assert ended in (0, KILLED), f"round {number}, seed {SEED}, {point}"
-            continue
-        if world.chance.random() < world.stumbles:
+            return
+        if chance.random() < world.stumbles:
             with world.disturbed(), suppress(SourceError, TaskLost):
                 stream.run()
-            continue
-        full = world.full_runs and world.chance.random() < 0.3
+            return
+        full = world.full_runs and chance.random() < 0.3
         stream.run(full=full)
         if stream.last_run.reason == "resumed":  # it ended where the run that was killed would have
             stream.run(full=full)
-        could_be_seen |= set(world.rows.items())
-        world.was_read()
-        latest = {record["id"]: record[world.value] for record in stream.latest()}
+        self.was_read()
+        latest = self.latest()
         there = {id: value for id, value in latest.items() if id in world.rows}
         assert there == world.rows, f"round {number}, seed {SEED}"
         if full or not world.compares:
             assert latest.keys() == world.rows.keys(), f"round {number}, seed {SEED}"
-    stream.run(full=world.full_runs)
-    stream.run(full=world.full_runs)
-    could_be_seen |= set(world.rows.items())
-    assert {record["id"]: record[world.value] for record in stream.latest()} == world.rows, f"seed {SEED}"
-    versions = Counter((r["id"], r[world.value]) for r in stream.changes() if r[world.value] is not None)
-    assert versions <= Counter(world.ever), f"landed more often than it was, seed {SEED}"
-    assert versions == Counter(world.ever) if world.has_log else could_be_seen <= versions.keys(), f"lost, seed {SEED}"
+
+    def settle(self) -> None:
+        """After two quiet runs nothing is lost and nothing is there twice."""
+        world, stream = self.world, self.stream
+        stream.run(full=world.full_runs)
+        stream.run(full=world.full_runs)
+        self.was_read()
+        assert self.latest() == world.rows, f"seed {SEED}"
+        versions = Counter((r["id"], r[world.value]) for r in stream.changes() if r[world.value] is not None)
+        ever = Counter(world.ever)
+        assert versions <= ever, f"landed more often than it was, seed {SEED}"
+        assert versions == ever if world.has_log else self.could_be_seen <= versions.keys(), f"lost, seed {SEED}"
+
+    def was_read(self) -> None:
+        self.could_be_seen |= set(self.world.rows.items())
+        self.world.was_read()
+
+    def latest(self) -> dict[int, int]:
+        return {record["id"]: record[self.world.value] for record in self.stream.latest()}
 
 
-def ran(stream: Stream) -> bool:
-    stream.run()
-    return True
+Servers = Callable[[str], Any]
 
 
-def test_rounds_of_a_table(tmp_path: Path, spark: SparkForTests, pg: PostgresServer) -> None:
+@contextmanager
+def a_table(server: Servers, folder: Path) -> Iterator[World]:
+    pg: PostgresServer = server("pg")
     with tcp_proxy("127.0.0.1", pg.port) as proxy:
-        played(SqlWorld(random.Random(SEED), pg, proxy), tmp_path, spark)
+        yield SqlWorld(random.Random(SEED), pg, proxy)
 
 
-def test_rounds_of_files(tmp_path: Path, spark: SparkForTests) -> None:
-    played(FilesWorld(random.Random(SEED), tmp_path), tmp_path, spark)
+@contextmanager
+def files(server: Servers, folder: Path) -> Iterator[World]:
+    yield FilesWorld(random.Random(SEED), folder)
 
 
-def test_rounds_of_an_odata_service(tmp_path: Path, spark: SparkForTests, cap_server: CapServer) -> None:
-    with FaultProxy(cap_server.url) as proxy:
-        played(ODataWorld(random.Random(SEED), cap_server, proxy), tmp_path, spark)
+@contextmanager
+def an_odata_service(server: Servers, folder: Path) -> Iterator[World]:
+    cap: CapServer = server("cap_server")
+    with FaultProxy(cap.url) as proxy:
+        yield ODataWorld(random.Random(SEED), cap, proxy)
 
 
-def test_rounds_of_a_log_of_changes(tmp_path: Path, spark: SparkForTests, logical_pg: PostgresServer) -> None:
-    with tcp_proxy("127.0.0.1", logical_pg.port) as proxy:
-        played(CdcWorld(random.Random(SEED), logical_pg, proxy), tmp_path, spark)
+@contextmanager
+def a_log_of_changes(server: Servers, folder: Path) -> Iterator[World]:
+    pg: PostgresServer = server("logical_pg")
+    with tcp_proxy("127.0.0.1", pg.port) as proxy:
+        yield CdcWorld(random.Random(SEED), pg, proxy)
 
 
-def test_rounds_of_a_topic(tmp_path: Path, spark: SparkForTests, broker: KafkaServer) -> None:
-    played(KafkaWorld(random.Random(SEED), broker), tmp_path, spark)
+@contextmanager
+def a_topic(server: Servers, folder: Path) -> Iterator[World]:
+    broker: KafkaServer = server("broker")
+    yield KafkaWorld(random.Random(SEED), broker)
+
+
+WORLDS = [a_table, files, an_odata_service, a_log_of_changes, a_topic]
+
+
+@pytest.fixture(scope="module", params=WORLDS, ids=lambda world: world.__name__)
+def game(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkForTests) -> Iterator[Game]:
+    folder = tmp_path_factory.mktemp("rounds")
+    with request.param(request.getfixturevalue, folder) as world:
+        yield Game(world, folder, spark)
+
+
+@pytest.mark.parametrize("first", range(0, ROUNDS, AT_ONCE))
+def test_rounds_of(game: Game, first: int) -> None:
+    print(f"seed {SEED}, {ROUNDS} rounds")  # noqa: T201
+    for number in range(first, min(first + AT_ONCE, ROUNDS)):
+        game.play(number)
+    game.settle()

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from tidemark.config import load_config
+from tidemark.errors import ConfigError
 from tidemark.models.graph import Project, load_project
 
 CARTS = "bronze.default.shop.shop_carts__latest"
@@ -59,4 +60,8 @@ class Folder:
         return path
 
     def load(self) -> Project:
-        return load_project(load_config(self.config))
+        """The project, if no model of it is broken."""
+        project = load_project(load_config(self.config))
+        if project.broken:
+            raise ConfigError.of(each for broken in project.broken for each in broken.findings)
+        return project

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,15 @@ from spark_code.platform import Platform
 from tests.catalog.harness import SparkForTests
 from tidemark.config import load_config
 from tidemark.control import RunRecord
+from tidemark.lake_names import SHADOW
+from tidemark.lake_sweep import sweep
 from tidemark.models.place import ModelPlace
 from tidemark.models.results import ModelResult
+from tidemark.models.spec import ModelMetadata
 from tidemark.models.state import ModelState, ModelStateManager
+from tidemark.models.subject import ModelSubject
 from tidemark.models.windows import TimeWindow
+from tidemark.runs.upkeep import keep_up
 
 Row = dict[str, Any]
 
@@ -38,13 +44,23 @@ class ModelLab:
     platform: Platform
 
     @classmethod
-    def make(cls, folder: Path, spark: SparkForTests) -> "ModelLab":
+    def make(cls, folder: Path, spark: SparkForTests, **config: Any) -> "ModelLab":
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "tidemark.yaml").write_text(yaml.safe_dump({"store": str(folder / "store")}))
-        lab = cls(folder, share_platform(Platform(load_config(folder / "tidemark.yaml"), spark)))
+        (folder / "tidemark.yaml").write_text(yaml.safe_dump({"store": str(folder / "store"), **config}))
+        lab = cls.attach(folder, spark)
         lab.platform.control.migrate()
+        return lab
+
+    @classmethod
+    def attach(cls, folder: Path, spark: SparkForTests) -> "ModelLab":
+        """The laboratory that was made in this folder, without its sources."""
+        lab = cls(folder, share_platform(Platform(load_config(folder / "tidemark.yaml"), start=spark)))
         lab.hurry()
         return lab
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled for a child: it opens its own, on a Spark that is warm; the sources are views, and stay behind."""
+        return ModelLab.attach, (self.folder, self.platform.start)
 
     def hurry(self) -> None:
         """Settings for tiny tables, in the session that is open now."""
@@ -87,6 +103,18 @@ class ModelLab:
         kind = metadata.pop("materialization", "incremental" if "incremental" in metadata else "table")
         return self.handler.materialize(name, sql, kind, metadata, full=full, window=window, run_id=run_id)
 
+    def maintain(self, name: str, metadata: ModelMetadata, keep_runs: int = 1) -> dict[str, Any]:
+        """Upkeep of the model's table: what was done to it, in numbers."""
+        subject = ModelSubject(self.platform, name, metadata)
+        done = keep_up(subject, self.platform.lake, keep_runs=keep_runs, older_than=timedelta(0))
+        return done.detail.get("upkeep", {}).get(subject.place.table, {})
+
+    def sweep(self, name: str) -> None:
+        """Removes what nothing refers to, however young."""
+        table, reader = ModelPlace(name).table, self.platform.reader
+        more = [f"{table}{SHADOW}"]
+        sweep(reader, self.platform.store, table, now=self.platform.clock.now(), older_than=timedelta(0), more=more)
+
     def reopen(self) -> None:
         """A new platform, as a new process would open it."""
         self.platform = share_platform(replace(self.platform, config=load_config(self.platform.config.path)))
@@ -119,7 +147,7 @@ class ModelLab:
         return self.states.get(name)
 
     def last_run(self, name: str) -> RunRecord:
-        return self.platform.control.runs.history("models", name, limit=1)[0]
+        return self.platform.control.runs.history(f"model/{name}", limit=1)[0]
 
     def told(self, name: str) -> tuple[Any, ...]:
         """Everything of a model that must not change when a run is refused."""

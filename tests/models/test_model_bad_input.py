@@ -150,7 +150,7 @@ def test_a_state_of_another_version_is_named_and_a_full_run_gets_past_it(lab: Mo
     lab.run("shop.t", "SELECT * FROM source", **APPEND)
     marks = lab.platform.control.marks
     version = lab.states.version("shop.t")
-    marks.move("models/shop.t", version, json.dumps({"form": 99}), snapshot=None, run_id=None, actor="test", reason="test")
+    marks.move("model/shop.t", version, json.dumps({"form": 99}), snapshot=None, run_id=None, actor="test", reason="test")
     snapshot = lab.snapshot("shop.t")
     with pytest.raises(ModelStateUnreadable, match=r"shop\.t: its state was written by another version"):
         lab.run("shop.t", "SELECT * FROM source", **APPEND)
@@ -165,7 +165,7 @@ def test_of_two_runs_of_one_model_one_is_told(lab: ModelLab) -> None:
     first = ModelRun(lab.handler.adapter, "shop.t", str(uuid4()))
     first.begin()
     try:
-        with pytest.raises(RunInProgress, match=r"models/shop\.t"):
+        with pytest.raises(RunInProgress, match=r"model/shop\.t"):
             lab.run("shop.t", "SELECT * FROM source", **APPEND)
         first.stage()
         lab.spark.sql("INSERT INTO lake.shop.t VALUES (5, 5, 'meanwhile')")

@@ -23,7 +23,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory, spark: SparkForTests) -> Model
     return ModelLab.make(tmp_path_factory.mktemp("equals"), spark)
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("strategy", ["append", "merge", "delete_insert"])
 @settings(max_examples=4, print_blob=True, suppress_health_check=list(HealthCheck), report_multiple_bugs=False)
 @given(steps=st.lists(step, min_size=2, max_size=4))

@@ -131,3 +131,24 @@ def test_a_plan_tells_what_a_run_would_do_and_writes_nothing(lab: ModelLab) -> N
     assert "filter_column" in str(refused.refused)
     assert lab.told("shop.t") == before
     assert lab.platform.lake.reader.branches("shop.t") == {}
+
+
+def test_a_spark_that_does_not_say_what_it_wrote_is_asked_for_it(lab: ModelLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target.Observation, "get", {})  # as a busy server of Spark Connect answers
+    append = incremental("append", "append_new_columns", filter_column="id")
+    lab.source("id int, name string", (1, "a"), (2, "b"))
+    first = lab.run("shop.orders", "SELECT * FROM source", incremental=append)
+    assert first.rows == {"inserted": 2}
+    lab.source("id int, name string", (2, "b"), (3, "c"))
+    second = lab.run("shop.orders", "SELECT * FROM source", incremental=append)
+    assert second.rows == {"inserted": 1}
+    assert lab.states.get_last_processed_value("shop.orders") == 3
+    lab.source("id int, name string, size int", (4, "d", 1), (5, "e", 2))
+    wider = lab.run("shop.orders", "SELECT * FROM source", incremental=append)
+    assert wider.rows == {"inserted": 2}
+    assert lab.states.get_last_processed_value("shop.orders") == 5
+    whole = lab.run("shop.all", "SELECT * FROM source")
+    assert whole.rows == {"inserted": 2}
+    lab.source("id int, name string, size int", (7, "f", 1))
+    whole = lab.run("shop.all", "SELECT * FROM source")
+    assert whole.rows == {"inserted": 1}

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from spark_code.models.maintenance import maintain
 from spark_code.models.plan import planned
 from spark_code.models.restore import restore
 from tests.models.harness import ModelLab, incremental
@@ -65,7 +64,7 @@ def test_a_full_load_that_cannot_keep_values_says_how_many_and_where_they_are(
     assert kept(lab) == {1: None, 2: None, None: None}
     assert f"3 values of w are not in the table any more: snapshot {had} has them" in " ".join(result.warnings)
     lab.run("shop.t", "SELECT id, at, upper(v) AS v FROM source", **model)
-    maintain(lab.platform, "shop.t", metadata, keep_runs=1)
+    lab.maintain("shop.t", metadata)
     assert sorted(row["w"] for row in lab.platform.lake.table("shop.t", had).collect()) == [10, 20, 30]
     if keys:
         restore(lab.handler, "shop.t", "w", metadata)

@@ -5,7 +5,6 @@ import pytest
 from spark_code.models.restore import restore
 from tests.models.harness import ModelLab, incremental
 from tidemark.errors import ChecksFailed
-from tidemark.models.place import ModelPlace
 from tidemark.models.spec import ModelMetadata
 
 COLUMNS = "id int, at int, n bigint, v string"
@@ -26,7 +25,7 @@ def test_a_failed_run_leaves_columns_and_types_as_they_were(lab: ModelLab, strat
     assert lab.told("shop.t") == before
     reader = lab.platform.lake.reader
     assert reader.branches("shop.t") == {}
-    assert reader.table(ModelPlace("shop.t").beside) is None
+    assert reader.shadows("shop.t") == []
     done = lab.run("shop.t", f"SELECT {then} FROM source", **model)
     assert done.status == "published"
     found = {(row["id"], row["n"], row.get("v")) for row in lab.rows("shop.t")}

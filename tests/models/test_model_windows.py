@@ -53,7 +53,7 @@ def test_a_window_is_made_anew_by_its_bounds_and_nothing_else_is(lab: ModelLab, 
     # In every window a row has changed, one is gone from the second and one has come.
     lab.source(COLUMNS, (1, at(1), "A"), (2, at(2, "00:00"), "B"), (6, at(2, "23:59"), "F"), (4, at(3, "00:00"), "D"))
     result = lab.run("shop.t", SQL, window=day(2), **model)
-    assert (result.action, result.reason) == ("incremental", "the window 2026-03-02 … 2026-03-03 is made anew")
+    assert (result.action, result.reason) == ("incremental", "a window is rebuilt: 2026-03-02 … 2026-03-03")
     told = {"inserted": 1, "updated": 1, "deleted": 1} if strategy == "merge" else {"inserted": 2, "deleted": 2}
     assert result.rows == told
     assert found(lab) == {1: "a", 2: "B", 6: "F", 4: "d", 5: "e"}
@@ -88,7 +88,7 @@ def test_a_first_run_may_be_of_windows_and_the_next_without_one_brings_the_rest(
     model = by_day(strategy)
     lab.source(COLUMNS, *((number, at(number), "a") for number in (1, 2, 3, 4)))
     first = lab.run("shop.t", SQL, window=day(2), **model)
-    assert (first.action, first.reason) == ("full", "no table; only the window 2026-03-02 … 2026-03-03")
+    assert (first.action, first.reason) == ("full", "no table: only the window 2026-03-02 … 2026-03-03")
     assert (found(lab), mark(lab)) == ({2: "a"}, None)
     second = lab.run("shop.t", SQL, window=day(3), **model)
     assert (second.action, found(lab), mark(lab)) == ("incremental", {2: "a", 3: "a"}, None)
@@ -123,7 +123,7 @@ def test_an_edited_query_makes_all_windows_anew(lab: ModelLab) -> None:
     lab.source(COLUMNS, (1, at(1), "a"), (2, at(2), "b"))
     lab.run("shop.t", SQL, **model)
     result = lab.run("shop.t", SQL.replace("v FROM", "upper(v) AS v FROM"), window=day(2), **model)
-    assert (result.action, result.reason) == ("full", "the query changed, so all windows are made anew")
+    assert (result.action, result.reason) == ("full", "the query changed: so all windows are rebuilt")
     assert found(lab) == {1: "A", 2: "B"}
 
 

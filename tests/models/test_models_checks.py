@@ -23,7 +23,7 @@ class Rows:
     def __init__(self, folder: Path, spark: SparkForTests) -> None:
         (folder / "store").mkdir()
         (folder / "tidemark.yaml").write_text(yaml.safe_dump({"store": str(folder / "store")}))
-        self.spark = Platform(load_config(folder / "tidemark.yaml"), spark).spark
+        self.spark = Platform(load_config(folder / "tidemark.yaml"), start=spark).spark
         self.spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.silver")
         self.spark.sql("CREATE TABLE lake.silver.customers USING iceberg AS SELECT * FROM VALUES (10), (12) AS t(id)")
         self.stage(f"SELECT * FROM VALUES {ROWS} AS t(id, state, customer)")

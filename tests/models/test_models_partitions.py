@@ -70,7 +70,7 @@ def test_a_partition_a_range_and_a_run_by_the_clock(running: Running) -> None:
     assert days(running, "gold.names") == {1: "A", 2: "A"}
     assert materialized(running.instance, "gold.names") == ["2024-03-02", "2024-03-01", "2024-03-02"]
     told = running.materialization("silver.days").metadata
-    assert told["reason"].value == "the window 2024-03-01 … 2024-03-03 is made anew"
+    assert told["reason"].value == "a window is rebuilt: 2024-03-01 … 2024-03-03"
 
     names = ("silver.days", "gold.names")
     by_the_clock = run(running, *names, key="2024-03-05", **since_the_mark(names))

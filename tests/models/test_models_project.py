@@ -140,18 +140,18 @@ def test_an_unknown_key_is_told_with_its_line_what_is_allowed_and_the_nearest(fo
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"a.sql": "SELECT 1 AS a"}, "models/a.sql: it lies in no folder. The first folder is the schema"),
-        ({"silver/a-b.sql": "SELECT 1 AS a"}, "models/silver/a-b.sql: a model is called schema.table"),
-        ({"Silver/a.sql": "SELECT 1 AS a"}, "models/Silver/a.sql: a model is called schema.table"),
-        ({"bronze/a.sql": "SELECT 1 AS a"}, "models/bronze/a.sql: the schema bronze is Tidemark's own"),
+        ({"a.sql": "SELECT 1 AS a"}, "models/a.sql:1: it lies in no folder. The first folder is the schema"),
+        ({"silver/a-b.sql": "SELECT 1 AS a"}, "models/silver/a-b.sql:1: a model is called schema.table"),
+        ({"Silver/a.sql": "SELECT 1 AS a"}, "models/Silver/a.sql:1: a model is called schema.table"),
+        ({"bronze/a.sql": "SELECT 1 AS a"}, "models/bronze/a.sql:1: the schema bronze is Tidemark's own"),
         ({"s/a.sql": "/* ---\nname: a\n--- */ SELECT 1 AS a"}, "models/s/a.sql:2: name: a model is called schema.table"),
-        ({"s/a.sql": "/* ---\nname: s.b\n--- */ SELECT 1 AS a", "s/b.sql": "SELECT 1 AS b"}, "a model s.b already"),
+        ({"s/a.sql": "/* ---\nname: s.b\n--- */ SELECT 1 AS a", "s/b.sql": "SELECT 1 AS b"}, "s/b.sql has the name 's.b'"),
         ({"s/a.sql": "/* ---\ntags: [x]\nSELECT 1 AS a"}, "models/s/a.sql:1: the header has no end"),
-        ({"s/a.sql": "/* ---\n--- */ SELECT 1 AS a"}, "models/s/a.sql: the file is empty. The least it says"),
+        ({"s/a.sql": "/* ---\n--- */ SELECT 1 AS a"}, "models/s/a.sql:1: the file is empty. The least it says"),
         ({"s/a.sql": "/* ---\n\ttags: x\n--- */ SELECT 1 AS a"}, "models/s/a.sql:2: a tab"),
-        ({"s/a.sql": HEADER + "SELECT 1 AS a", "s/a.yaml": "tags: [x]"}, "it has a header, and there is a.yaml beside it"),
+        ({"s/a.sql": HEADER + "SELECT 1 AS a", "s/a.yaml": "tags: [x]"}, "it has a header, and there is a.yaml next to it"),
         ({"s/a.sql": "SELECT 1 AS a", "s/a.yaml": "tags: [x]", "s/a.yml": "tags: [y]"}, "there are a.yaml and a.yml"),
-        ({"s/b.yaml": "tags: [x]"}, "models/s/b.yaml: there is no b.sql beside it"),
+        ({"s/b.yaml": "tags: [x]"}, "models/s/b.yaml:1: there is no b.sql next to it"),
         ({"s/a.sql": "SELECT 1 AS a", "s/a.yaml": "owner: me"}, "models/s/a.yaml:1: owner: must be a team, team:name, or"),
         ({"s/a.sql": "SELECT 1 AS a", "s/a.yaml": "tags: [a b]"}, "models/s/a.yaml:1: tags: must be words"),
         ({"s/a.sql": "SELECT 1 AS a", "s/a.yaml": "schedule: hourly"}, "models/s/a.yaml:1: schedule: a schedule has five"),
@@ -188,4 +188,4 @@ def test_all_that_is_wrong_is_told_at_once(folder: Folder) -> None:
 
 def test_a_folder_that_is_not_there_is_told(folder: Folder) -> None:
     folder.configure(models="modells")
-    assert told(folder).startswith("models: there is no folder modells.")
+    assert told(folder).startswith("tidemark.yaml:3: models.folder: there is no folder modells.")

@@ -1,50 +1,48 @@
-"""What happens by itself: partitions, runs that changes and clocks start, mails about failures."""
+"""What happens by itself: partitions, and runs that changes and clocks start."""
 
-import ssl
-import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 import yaml
 from dagster import (
     AddDynamicPartitionsRequest,
-    AssetCheckResult,
-    AssetKey,
     DagsterInstance,
+    DagsterRunStatus,
+    DefaultScheduleStatus,
+    DefaultSensorStatus,
+    Definitions,
     RunRequest,
+    SensorDefinition,
     SensorResult,
     SkipReason,
-    asset,
-    asset_check,
-    build_run_status_sensor_context,
+    build_schedule_context,
     build_sensor_context,
-    job,
-    materialize,
-    op,
 )
+from dagster._core.storage.tags import SCHEDULE_NAME_TAG
 
 from partitions.catalog import connections
-from platform_assets.catalog.automation import (
-    connections_in_step,
-    decode,
-    failure_message,
-    failure_told,
-    schedules,
-    send,
-    sources_changed,
-)
+from partitions.subjects import subjects
+from platform_assets.automation import in_the_way, resting, unattended, within_deadline
+from platform_assets.catalog.automation import schedules, watches
+from platform_assets.catalog.definitions import catalog_definitions
+from platform_assets.housekeeping import shared_definitions, sync_partitions
+from platform_assets.upkeep import upkeep_schedules
 from resources.catalog import CatalogResource
 from resources.platform import PlatformResource
-from tests.catalog.harness import Catalog, SparkForTests, SqliteSource
-from tests.services.needs import need
-from tests.services.ports import free_port
-from tests.services.smtp import MailServer, smtp
-from tidemark.config import EmailSettings, load_config
-from tidemark.errors import StoreError
+from resources.tags import subject_tags, subjects_of
+from tests.catalog.harness import SqliteSource
+from tests.platform_assets.dagster_runs import a_run, requests
+from tidemark.catalog.packs.sqlite import SqlitePack
+from tidemark.config import load_config
+from tidemark.control import ControlDatabase
+from tidemark.errors import SourceUnreachable
+from tidemark.runs.system import configured_subjects
 
-CANARY = "canary-3f9a1c"
-PARTITION = "dagster/partition"
+SHOP = "catalog/shop"
 
 pytestmark = pytest.mark.fast
 
@@ -56,36 +54,56 @@ def instance() -> Iterator[DagsterInstance]:
 
 
 @pytest.fixture
+def stored(tmp_path: Path) -> Iterator[DagsterInstance]:
+    """Schedules open their instance again, which one in memory cannot be."""
+    with DagsterInstance.local_temp(str(tmp_path)) as instance:
+        yield instance
+
+
+@pytest.fixture
 def resource(configured: Path) -> CatalogResource:
     return CatalogResource(platform=PlatformResource())
 
 
 @pytest.fixture
-def mail() -> Iterator[MailServer]:
-    with smtp() as server:
-        yield server
+def control(resource: CatalogResource) -> ControlDatabase:
+    return resource.platform.platform.control
 
 
 def rewrite(path: Path, **changes: object) -> None:
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes, sort_keys=False))
 
 
-def email(server: MailServer) -> dict[str, object]:
-    return {
-        "host": "127.0.0.1",
-        "port": server.port,
-        "from": "tidemark@example.com",
-        "to": ["one@example.com", "two@example.com"],
-    }
+def connection(path: Path, **changes: object) -> None:
+    """Changes what the file says of the connection `shop`."""
+    rewrite(path, connections={"shop": yaml.safe_load(path.read_text())["connections"]["shop"] | changes})
+
+
+# --- tags ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_names_its_subjects_in_tags_of_their_own() -> None:
+    addresses = [f"model/gold.m{number}" for number in range(12)]
+    tags = subject_tags(addresses)
+    assert tags["tidemark/subject"] == "model/gold.m0"
+    assert tags["tidemark/subject-12"] == "model/gold.m11"
+    assert subjects_of(tags | {"dagster/partition": "x"}) == addresses
+
+
+def test_a_run_that_nobody_watches_is_tried_again_from_its_beginning() -> None:
+    tags = unattended("schedule", SHOP)
+    assert tags["dagster/max_retries"] == "2"
+    assert tags["dagster/retry_strategy"] == "ALL_STEPS"
+    assert tags["tidemark/started-by"] == "schedule"
 
 
 # --- partitions ------------------------------------------------------------------------------------------------------
 
 
-def in_step(instance: DagsterInstance, catalog: CatalogResource) -> SensorResult:
+def synced(instance: DagsterInstance) -> SensorResult:
     """One look of the sensor, with what the daemon does about it."""
-    with build_sensor_context(instance=instance, resources={"catalog": catalog}) as context:
-        result = connections_in_step(context)
+    with build_sensor_context(instance=instance, resources={"platform": PlatformResource()}) as context:
+        result = sync_partitions(context)
     assert isinstance(result, SensorResult)
     for request in result.dynamic_partitions_requests or ():
         if isinstance(request, AddDynamicPartitionsRequest):
@@ -96,244 +114,292 @@ def in_step(instance: DagsterInstance, catalog: CatalogResource) -> SensorResult
     return result
 
 
-def test_partitions_follow_the_configuration(instance: DagsterInstance, configured: Path, resource: CatalogResource) -> None:
-    in_step(instance, resource)
+def test_partitions_follow_the_configuration(instance: DagsterInstance, configured: Path) -> None:
+    synced(instance)
     assert instance.get_dynamic_partitions(connections.name) == ["shop"]
+    assert instance.get_dynamic_partitions(subjects.name) == [SHOP]
     shop = yaml.safe_load(configured.read_text())["connections"]["shop"]
     rewrite(configured, connections={"store": shop, "office": shop | {"id": "2"}})
-    in_step(instance, resource)
+    synced(instance)
     assert set(instance.get_dynamic_partitions(connections.name)) == {"store", "office"}
-    settled = in_step(instance, resource)
+    assert set(instance.get_dynamic_partitions(subjects.name)) == {"catalog/store", "catalog/office"}
+    settled = synced(instance)
     assert not settled.dynamic_partitions_requests
-    assert settled.skip_reason == SkipReason("in step")
+    assert settled.skip_reason == SkipReason("in sync")
+
+
+def test_in_an_instance_of_several_hosts_no_partition_of_another_host_is_deleted(
+    instance: DagsterInstance, configured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_PASSWORD", "secret")
+    rewrite(configured, **{"dagster-storage": "postgresql://dagster:${DAGSTER_PASSWORD}@db.example.com/dagster"})
+    instance.add_dynamic_partitions(str(connections.name), ["office"])
+    instance.add_dynamic_partitions(str(subjects.name), ["catalog/office"])
+    synced(instance)
+    assert set(instance.get_dynamic_partitions(connections.name)) == {"office", "shop"}
+    assert set(instance.get_dynamic_partitions(subjects.name)) == {"catalog/office", SHOP}
+    assert synced(instance).skip_reason == SkipReason("in sync")
+
+
+# --- one run of a subject at a time ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [DagsterRunStatus.QUEUED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED])
+def test_no_run_is_added_while_one_of_the_subject_waits_or_works(
+    instance: DagsterInstance, control: ControlDatabase, status: DagsterRunStatus
+) -> None:
+    assert in_the_way(instance, control, [SHOP]) is None
+    run = a_run(instance, status, "catalog/office", SHOP)
+    instance.report_engine_event("alive", run)  # without any event it is taken for dead
+    assert in_the_way(instance, control, [SHOP]) == f"{SHOP}: run {run.run_id} is {status.value.lower()}"
+    assert in_the_way(instance, control, ["catalog/other"]) is None
+
+
+@pytest.mark.parametrize("status", [DagsterRunStatus.QUEUED, DagsterRunStatus.NOT_STARTED])
+def test_upkeep_that_waits_for_its_turn_holds_up_no_run(
+    instance: DagsterInstance, control: ControlDatabase, status: DagsterRunStatus
+) -> None:
+    a_run(instance, status, SHOP, job="tidemark_upkeep")
+    assert in_the_way(instance, control, [SHOP]) is None
+
+
+def test_upkeep_that_works_is_in_the_way(instance: DagsterInstance, control: ControlDatabase) -> None:
+    run = a_run(instance, DagsterRunStatus.STARTED, SHOP, job="tidemark_upkeep")
+    instance.report_engine_event("alive", run)
+    assert in_the_way(instance, control, [SHOP]) == f"{SHOP}: run {run.run_id} is started"
+
+
+def test_no_run_is_added_while_the_subject_is_held_and_one_that_ended_is_in_nobody_s_way(
+    instance: DagsterInstance, control: ControlDatabase
+) -> None:
+    a_run(instance, DagsterRunStatus.FAILURE, SHOP)
+    with control.leases.hold(SHOP, "run-1"):
+        assert in_the_way(instance, control, [SHOP]) == f"{SHOP}: run run-1 is in progress"
+    assert in_the_way(instance, control, [SHOP]) is None
+
+
+def test_a_sensor_waits_longer_after_each_failure_in_a_row(instance: DagsterInstance) -> None:
+    def failed() -> None:
+        instance.report_run_failed(a_run(instance, DagsterRunStatus.STARTED, SHOP))
+
+    def pause() -> timedelta:
+        """How long it rests from now on."""
+        now = datetime.now(UTC)
+        minutes = [m for m in range(0, 70) if resting(instance, SHOP, now + timedelta(minutes=m, seconds=-1))]
+        return timedelta(minutes=minutes[-1] if minutes else 0)
+
+    assert resting(instance, SHOP) is None
+    pauses = []
+    for _ in range(8):
+        failed()
+        pauses.append(pause())
+    assert pauses == [timedelta(minutes=m) for m in (1, 2, 4, 8, 16, 32, 60, 60)]
+    assert resting(instance, "catalog/other") is None
+    a_run(instance, DagsterRunStatus.QUEUED, SHOP, job="tidemark_upkeep")
+    assert resting(instance, SHOP) is not None, "upkeep that waits says nothing about the source"
+    a_run(instance, DagsterRunStatus.SUCCESS, SHOP)
+    assert resting(instance, SHOP) is None
+
+
+def test_a_source_that_never_answers_is_given_up_and_not_asked_twice_at_once() -> None:
+    answered, questions = Event(), []
+
+    def ask() -> str:
+        questions.append(1)
+        answered.wait()
+        return "answer"
+
+    with pytest.raises(SourceUnreachable, match=r"silent: the source has not answered in 0\.01 seconds"):
+        within_deadline("silent", ask, 0.01)
+    with pytest.raises(SourceUnreachable, match="still not answered"):
+        within_deadline("silent", ask, 0.01)
+    assert within_deadline("another", lambda: "at once") == "at once"
+    answered.set()
+    assert len(questions) == 1
+    with pytest.raises(SourceUnreachable, match="nobody there"):
+        within_deadline("gone", lambda: refuse("nobody there"))
+
+
+def refuse(words: str) -> None:
+    raise SourceUnreachable(words)
 
 
 # --- runs that a change starts ---------------------------------------------------------------------------------------
 
 
 class Watch:
-    """The sensor with its cursor, as the daemon keeps it."""
+    """The sensor of `shop` with its cursor, as the daemon keeps it."""
 
-    def __init__(self, instance: DagsterInstance, catalog: CatalogResource) -> None:
+    def __init__(self, instance: DagsterInstance, catalog: CatalogResource, path: Path) -> None:
+        connection(path, watch=30)
+        (self.sensor,) = watches(load_config(path))
         self.instance, self.catalog = instance, catalog
         self.cursor: str | None = None
+        self.said: str | None = None
 
-    def look(self) -> list[str | None]:
-        """Connections that the sensor wants runs of."""
+    def look(self) -> bool:
+        """Whether the sensor wants a run."""
         with build_sensor_context(self.instance, self.cursor, resources={"catalog": self.catalog}) as context:
-            found = list(sources_changed(context))
-        self.cursor = context.cursor
-        requests = [each for each in found if isinstance(each, RunRequest)]
-        assert all(each.tags["tidemark/started-by"] == "sensor" for each in requests)
-        return [each.partition_key for each in requests]
+            result = self.sensor(context)
+        if isinstance(result, SkipReason):
+            self.said = result.skip_message
+            return False
+        assert isinstance(result, SensorResult)
+        self.cursor = result.cursor or self.cursor
+        requests = result.run_requests or []
+        assert all(each.run_key is None and subjects_of(each.tags) == [SHOP] for each in requests)
+        return bool(requests)
+
+    def counts(self, run_id: str, mode: str = "incremental") -> None:
+        """A run that sees the source as it is now, and counts."""
+        subject = self.catalog.subject("shop")
+        seen = {"fingerprint": subject.fingerprint()} if mode == "incremental" else {}
+        subject.control.runs.begin(SHOP, run_id)
+        subject.control.runs.finish(run_id, "published", mode=mode, detail=seen)
 
 
 @pytest.fixture
-def watch(instance: DagsterInstance, resource: CatalogResource) -> Watch:
-    instance.add_dynamic_partitions(connections.name, ["shop"])
-    return Watch(instance, resource)
+def watch(instance: DagsterInstance, resource: CatalogResource, configured: Path) -> Watch:
+    return Watch(instance, resource, configured)
 
 
-def test_a_source_that_changed_is_run_once(watch: Watch, source: SqliteSource) -> None:
-    assert watch.look() == ["shop"], "a source never seen before"
-    assert watch.look() == []
+def test_a_watch_is_on_where_the_configuration_wants_one(configured: Path) -> None:
+    assert watches(load_config(configured)) == []
+    connection(configured, watch=45)
+    (made,) = watches(load_config(configured))
+    assert (made.name, made.minimum_interval_seconds) == ("watch_shop", 45)
+    assert made.default_status == DefaultSensorStatus.RUNNING
+
+
+def test_a_change_stays_due_until_a_run_counts_that_has_seen_it(watch: Watch, source: SqliteSource) -> None:
+    assert watch.look(), "nothing was ever read"
+    watch.counts("r1")
+    assert not watch.look()
     source.execute("INSERT INTO customer (name) VALUES ('somebody')")
-    assert watch.look() == [], "data is not metadata"
+    assert not watch.look(), "data is not metadata"
     source.execute("ALTER TABLE customer ADD COLUMN email TEXT")
-    assert watch.look() == ["shop"]
-    assert watch.look() == []
+    assert watch.look()
+    assert watch.look(), "the run that was asked for may have failed, or never have begun"
+    control = watch.catalog.platform.platform.control
+    control.runs.begin(SHOP, "r2")
+    control.runs.finish("r2", "failed")
+    assert watch.look(), "a run that failed has seen nothing"
+    watch.counts("r3")
+    assert not watch.look()
 
 
-def test_a_source_that_is_away_hides_no_other_and_is_remembered(
-    watch: Watch, configured: Path, source: SqliteSource, tmp_path: Path
+def test_upkeep_and_a_rollback_say_nothing_of_the_source(watch: Watch) -> None:
+    watch.counts("r1")
+    watch.counts("r2", mode="upkeep")
+    watch.counts("r3", mode="rollback")
+    assert not watch.look()
+
+
+def test_a_source_without_a_change_is_only_asked_for_its_pulse(
+    watch: Watch, source: SqliteSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop = yaml.safe_load(configured.read_text())["connections"]["shop"]
-    other = SqliteSource(tmp_path / "office.db")
-    rewrite(configured, connections={"shop": shop, "office": shop | {"id": "2", "url": other.url}})
-    watch.instance.add_dynamic_partitions(connections.name, ["office", "in no configuration"])
-    assert watch.look() == ["shop", "office"]
+    watch.counts("r1")
+    assert not watch.look()
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlitePack, "fingerprint", lambda *_: pytest.fail("a quiet source was listed"))
+        assert not watch.look()
+    source.execute("CREATE INDEX by_name ON customer (name)")
+    assert not watch.look(), "the pulse moved, the listing did not"
+    source.execute("CREATE TABLE other (id INTEGER)")
+    assert watch.look()
+
+
+def test_a_source_that_is_away_is_asked_again_and_stays_due(watch: Watch, source: SqliteSource, tmp_path: Path) -> None:
+    watch.counts("r1")
+    source.execute("CREATE TABLE desk (id INTEGER)")
     source.path.rename(tmp_path / "away.db")
-    other.execute("CREATE TABLE desk (id INTEGER)")
-    assert watch.look() == ["office"]
+    assert not watch.look()
+    assert watch.said is not None
+    assert watch.said.startswith("SourceUnreachable: there is no SQLite file")
     (tmp_path / "away.db").rename(source.path)
-    assert watch.look() == [], "it came back as it was"
-    assert set(decode(watch.cursor)) == {"shop", "office"}
+    assert watch.look()
+
+
+def test_a_watch_adds_no_second_run_and_rests_after_a_failure(watch: Watch) -> None:
+    run = a_run(watch.instance, DagsterRunStatus.QUEUED, SHOP)
+    assert not watch.look()
+    assert watch.said == f"{SHOP}: run {run.run_id} is queued"
+    watch.instance.report_run_failed(run)
+    assert not watch.look()
+    assert watch.said is not None
+    assert "1 runs failed" in watch.said
 
 
 # --- runs that a clock starts ----------------------------------------------------------------------------------------
 
 
-def test_every_connection_has_the_schedule_of_its_configuration(configured: Path) -> None:
+def asked(made: Any, instance: DagsterInstance) -> list[RunRequest]:
+    """What a schedule asks for."""
+    resources = {"catalog": CatalogResource(platform=PlatformResource()), "platform": PlatformResource()}
+    wanted = {name: resources[name] for name in made.required_resource_keys}
+    with build_schedule_context(instance=instance, resources=wanted) as context:
+        return requests(made, context)
+
+
+def test_every_connection_has_the_schedule_of_its_configuration(configured: Path, stored: DagsterInstance) -> None:
     shop = yaml.safe_load(configured.read_text())["connections"]["shop"]
     names = ("shop-eu", "shop.eu", "shop_eu", "shop_dash_eu")
     several = {name: shop | {"id": str(minute), "schedule": f"{minute} * * * *"} for minute, name in enumerate(names)}
     rewrite(configured, connections=several | {"by-hand": {key: shop[key] for key in ("app", "id", "url")}})
-    made = [each for each in schedules(load_config(configured)) if each.job_name == "catalog"]
+    made = schedules(load_config(configured))
     assert [each.cron_schedule for each in made] == [f"{minute} * * * *" for minute in range(len(names))]
     assert len({each.name for each in made}) == len(names)
-    asked = [each() for each in made]
-    assert [request.partition_key for request in asked] == list(names)
-    assert {request.tags["tidemark/started-by"] for request in asked} == {"schedule"}
-    assert {request.tags["dagster/max_retries"] for request in asked} == {"2"}
+    assert {each.default_status for each in made} == {DefaultScheduleStatus.RUNNING}
+    requests = [request for each in made for request in asked(each, stored)]
+    assert [request.partition_key for request in requests] == list(names)
+    assert [subjects_of(request.tags) for request in requests] == [[f"catalog/{name}"] for name in names]
+    assert {request.tags["tidemark/started-by"] for request in requests} == {"schedule"}
+    a_run(stored, DagsterRunStatus.QUEUED, "catalog/shop-eu")
+    assert asked(made[0], stored) == []
 
 
-def test_every_connection_has_an_upkeep_once_a_week_unless_it_says_otherwise(configured: Path) -> None:
-    shop = yaml.safe_load(configured.read_text())["connections"]["shop"]
-    rewrite(configured, connections={"one": shop | {"id": "1"}, "two": shop | {"id": "2", "upkeep": "@daily"}})
-    made = [each for each in schedules(load_config(configured)) if each.job_name == "catalog_upkeep"]
-    assert [(each.name, each.cron_schedule) for each in made] == [("upkeep_one", "0 3 * * 0"), ("upkeep_two", "@daily")]
-    assert [each().partition_key for each in made] == ["one", "two"]
-
-
-# --- mails -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_mail_reaches_everybody_it_is_for(mail: MailServer) -> None:
-    settings = EmailSettings.model_validate(email(mail))
-    send(settings, failure_message(settings, "catalog", "shop", "run-1", "SourceUnreachable: nothing answers at café:5432"))
-    (received,) = mail.mails
-    assert received["From"] == "tidemark@example.com"
-    assert received["To"] == "one@example.com, two@example.com"
-    assert received["Subject"] == "Tidemark: catalog of shop failed"
-    assert "run-1" in received.get_content()
-    assert "nothing answers at café:5432" in received.get_content()
-
-
-@pytest.fixture
-def certificate(tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
-    openssl = need("openssl")
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    made = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
-    subprocess.run([openssl, *made.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
-    return certificate, context
-
-
-def test_a_login_is_sent_encrypted_and_only_to_a_server_that_is_known(
-    certificate: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+def test_a_schedule_asks_again_for_the_run_that_it_made_and_could_not_submit(
+    configured: Path, stored: DagsterInstance
 ) -> None:
-    known, context = certificate
-    with smtp(context) as server:
-        settings = EmailSettings.model_validate(
-            email(server) | {"starttls": True, "username": "tidemark", "password": CANARY}
-        )
-        message = failure_message(settings, "catalog", "shop", "run-1", "why")
-        with pytest.raises(ssl.SSLCertVerificationError):
-            send(settings, message)
-        assert (server.logins, server.mails) == ([], [])
-        monkeypatch.setenv("SSL_CERT_FILE", str(known))
-        send(settings, message)
-    assert [(each.login, each.password) for each in server.logins] == [(b"tidemark", CANARY.encode())]
-    assert len(server.mails) == 1
-
-
-class Daemon:
-    """Looks for failed runs as the daemon does: from a repository, which runs of the command line do not belong to."""
-
-    def __init__(self, instance: DagsterInstance, catalog: CatalogResource) -> None:
-        self.instance, self.catalog = instance, catalog
-        self.cursor: str | None = None
-        self.look()  # the first look only notes where the log ends
-
-    def look(self) -> None:
-        resources = {"catalog": self.catalog}
-        with build_sensor_context(self.instance, self.cursor, "__repository__", resources=resources) as context:
-            tick = failure_told.evaluate_tick(context)
-        self.cursor = tick.cursor
-        assert [reaction.error for reaction in tick.dagster_run_reactions] in ([], [None])
-
-
-def test_a_failed_run_is_told_by_its_named_error_without_a_secret(
-    tmp_path: Path, spark: SparkForTests, instance: DagsterInstance, mail: MailServer
-) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    url = f"postgresql://shop:{CANARY}@{address}/shop"
-    catalog = Catalog.make(tmp_path, spark, None, {"app": "postgresql", "url": url}, email=email(mail))
-    catalog.instance = instance
-    daemon = Daemon(instance, CatalogResource(platform=PlatformResource(config_path=str(catalog.platform.config.path))))
-    result = catalog.attempt()
-    assert not result.success
-    daemon.look()
-    (received,) = mail.mails
-    assert received["Subject"] == "Tidemark: catalog of shop failed"
-    assert result.run_id in received.get_content()
-    assert "SourceUnreachable: " in received.get_content()
-    assert address in received.get_content()
-    assert CANARY.encode() not in mail.raw[0]
-    daemon.look()
-    assert len(mail.mails) == 1, "one run, one mail"
-
-
-@pytest.fixture
-def daemon(instance: DagsterInstance, configured: Path, resource: CatalogResource, mail: MailServer) -> Daemon:
-    rewrite(configured, email=email(mail))
-    return Daemon(instance, resource)
-
-
-@op
-def strange() -> None:
-    raise ValueError(f"could not parse {CANARY}")
-
-
-@op
-def caused() -> None:
-    try:
-        raise ValueError(f"could not parse {CANARY}")
-    except ValueError as error:
-        raise StoreError("the store is full. Make room.") from error
-
-
-@job
-def strange_job() -> None:
-    strange()
-
-
-@job
-def caused_job() -> None:
-    caused()
-
-
-def test_an_error_of_others_is_told_by_name_only(daemon: Daemon, mail: MailServer) -> None:
-    strange_job.execute_in_process(instance=daemon.instance, tags={PARTITION: "shop"}, raise_on_error=False)
-    daemon.look()
-    assert "ValueError: see the run's log" in mail.mails[0].get_content()
-    assert CANARY.encode() not in mail.raw[0]
-
-
-def test_our_own_error_is_told_whatever_it_came_from(daemon: Daemon, mail: MailServer) -> None:
-    caused_job.execute_in_process(instance=daemon.instance, tags={PARTITION: "shop"}, raise_on_error=False)
-    daemon.look()
-    assert "    StoreError: the store is full. Make room." in mail.mails[0].get_content()
-    assert CANARY.encode() not in mail.raw[0]
-
-
-def test_a_check_that_failed_is_told_by_its_name(daemon: Daemon, mail: MailServer) -> None:
-    @asset
-    def state() -> None: ...
-
-    @asset_check(asset=AssetKey("state"), blocking=True)
-    def no_orphans() -> AssetCheckResult:
-        return AssetCheckResult(passed=False)
-
-    materialize([state, no_orphans], instance=daemon.instance, tags={PARTITION: "shop"}, raise_on_error=False)
-    daemon.look()
-    assert "state: no_orphans" in mail.mails[0].get_content()
-
-
-def test_runs_of_nobody_s_connection_are_not_told(daemon: Daemon, mail: MailServer) -> None:
-    strange_job.execute_in_process(instance=daemon.instance, raise_on_error=False)
-    strange_job.execute_in_process(instance=daemon.instance, tags={PARTITION: "another's"}, raise_on_error=False)
-    daemon.look()
-    daemon.look()
-    assert mail.mails == []
-
-
-def test_without_a_mail_server_nothing_is_sent(instance: DagsterInstance, resource: CatalogResource) -> None:
-    failed = strange_job.execute_in_process(instance=instance, tags={PARTITION: "shop"}, raise_on_error=False)
-    (event,) = [each for each in failed.all_events if each.is_job_failure]
-    about = build_run_status_sensor_context(
-        "failure_told", event, instance, failed.dagster_run, resources={"catalog": resource}
+    connection(configured, schedule="0 * * * *", upkeep="0 * * * *")
+    (hourly,) = schedules(load_config(configured))
+    upkeep = next(
+        each for each in upkeep_schedules(configured_subjects(load_config(configured))) if each.name.startswith("upkeep")
     )
-    with about.for_run_failure() as context:
-        assert failure_told(context) == SkipReason("no `email:` in the configuration")
+    for made, job in ((hourly, "catalog"), (upkeep, "tidemark_upkeep")):
+        unsubmitted = a_run(stored, DagsterRunStatus.NOT_STARTED, "catalog/shop", job=job, **{SCHEDULE_NAME_TAG: made.name})
+        assert len(asked(made, stored)) == 1, "else it waits for ever: Dagster submits it when it is asked for again"
+        stored.delete_run(unsubmitted.run_id)
+        another = a_run(stored, DagsterRunStatus.NOT_STARTED, "catalog/shop", job=job, **{SCHEDULE_NAME_TAG: "another"})
+        assert asked(made, stored) == []
+        stored.delete_run(another.run_id)
+
+
+def test_upkeep_is_on_once_a_week_unless_a_subject_says_otherwise(configured: Path, stored: DagsterInstance) -> None:
+    shop = yaml.safe_load(configured.read_text())["connections"]["shop"]
+    several = {"one": shop | {"id": "1"}, "two": shop | {"id": "2", "upkeep": "@daily"}, "three": shop | {"id": "3"}}
+    rewrite(configured, connections=several)
+    made = {each.name: each for each in upkeep_schedules(configured_subjects(load_config(configured)))}
+    assert {name: each.cron_schedule for name, each in made.items()} == {
+        "upkeep_0_3_x_x_0": "0 3 * * 0",
+        "upkeep_adaily": "@daily",
+        "dagster_retention": "30 2 * * *",
+    }
+    assert {each.default_status for each in made.values()} == {DefaultScheduleStatus.RUNNING}
+    weekly = made["upkeep_0_3_x_x_0"]
+    assert [request.partition_key for request in asked(weekly, stored)] == ["catalog/one", "catalog/three"]
+    a_run(stored, DagsterRunStatus.QUEUED, "catalog/one", job="tidemark_upkeep")
+    assert [request.partition_key for request in asked(weekly, stored)] == ["catalog/three"]
+
+
+def test_what_the_configuration_wants_is_on(configured: Path) -> None:
+    connection(configured, watch=30)
+    config = load_config(configured)
+    made = Definitions.merge(catalog_definitions(config), shared_definitions(config))
+    sensors = {each.name: each.default_status for each in made.sensors or [] if isinstance(each, SensorDefinition)}
+    assert sensors == dict.fromkeys(
+        ("watch_shop", "sync_partitions", "close_dead_runs", "notify_on_failure"), DefaultSensorStatus.RUNNING
+    )
+    statuses = {each.name: each.default_status for each in made.schedules or []}  # type: ignore[union-attr]
+    assert set(statuses) == {"catalog_shop", "upkeep_0_3_x_x_0", "dagster_retention"}
+    assert set(statuses.values()) == {DefaultScheduleStatus.RUNNING}

@@ -23,7 +23,7 @@ def test_a_stream_lands_by_tasks_on_a_cluster(tmp_path: Path) -> None:
         (shell.folder / "shop.connector.yaml").write_text(yaml.safe_dump(manifest))
         shell.write(connectors=["*.connector.yaml"])
 
-        (landed,) = shell.json("ingest", "default/shop")
-        assert (landed["status"], landed["landed"]) == ("published", 2)
+        (landed,) = shell.json("stream", "run", "default/shop")
+        assert (landed["status"], landed["rows"]["landed"]) == ("published", 2)
         logs = list((tmp_path / "cluster" / "work").glob("app-*/*/stderr"))
         assert logs, "its executor ran on the cluster"

@@ -26,7 +26,13 @@ def test_a_sensor_asks_for_a_run_when_messages_wait_and_reads_none(
     document = {"store": "state", "connectors": ["*.connector.yaml"], "tenants": ["t1", "t2"]}
     (tmp_path / "tidemark.yaml").write_text(yaml.safe_dump(document))
     streams = [{"id": "events", "source": topic, "key": ["id"]}]
-    manifest = {"connector": "bus", "kind": "kafka", "settings": {"brokers": broker.brokers}, "streams": streams}
+    manifest = {
+        "connector": "bus",
+        "kind": "kafka",
+        "watch": 30,
+        "settings": {"brokers": broker.brokers},
+        "streams": streams,
+    }
     (tmp_path / "bus.connector.yaml").write_text(yaml.safe_dump(manifest))
     monkeypatch.setenv("TIDEMARK_CONFIG", str(tmp_path / "tidemark.yaml"))
     (arrivals,) = ingest_definitions(load_config(tmp_path / "tidemark.yaml")).sensors or []
@@ -51,11 +57,11 @@ def test_a_sensor_asks_for_a_run_when_messages_wait_and_reads_none(
         subject = connectors.subject(tenant, "bus", "events")
         with subject.connector as connector:
             assert isinstance(connector, CheckpointConnector)
-            before = subject.registry.get("bus", "events")
-            checkpoint = before.last_cursor if before else None
+            before = subject.marks.get(subject.address)
+            checkpoint = before.value if before else None
             value = connector.advanced(subject.stream, checkpoint, connector.pending(subject.stream, checkpoint, 2))
-        subject.registry.commit(
-            "bus", "events", expected_version=version, cursor_field=subject.stream.cursor_field or "", last_cursor=value,
+        subject.marks.move(
+            subject.address, version, value, field=subject.stream.cursor_field,
             run_id=f"r{version}", actor="a", reason="read",
         )  # fmt: skip
 

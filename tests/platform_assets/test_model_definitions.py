@@ -2,10 +2,13 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dagster import (
     AssetKey,
+    DagsterInstance,
+    DefaultScheduleStatus,
     Definitions,
     RunRequest,
     SkipReason,
@@ -20,9 +23,11 @@ from platform_assets.models.definitions import model_definitions
 from resources.connectors import ConnectorsResource
 from resources.models import ModelsResource
 from resources.platform import PlatformResource
+from resources.tags import subjects_of
 from tests.models.folder import CARTS, Folder
 from tidemark.config import load_config
 from tidemark.errors import ConfigError
+from tidemark.models.graph import load_project
 
 pytestmark = pytest.mark.fast
 
@@ -100,14 +105,26 @@ def test_checks_of_a_model_are_checks_of_its_asset(written: Folder) -> None:
     }
 
 
+def by_the_clock(scheduled: Any, folder: Folder, now: datetime = NOW) -> Any:
+    """What a schedule asks for."""
+    models = ModelsResource(platform=PlatformResource(config_path=str(folder.config)))
+    with (
+        DagsterInstance.local_temp(str(folder.path)) as instance,
+        build_schedule_context(instance, scheduled_execution_time=now, resources={"models": models}) as context,
+    ):
+        return scheduled(context)
+
+
 def test_one_job_runs_all_models_and_a_schedule_one_of_them(written: Folder) -> None:
     made = definitions(written)
     job = made.resolve_job_def("models")
     assert {key.to_user_string() for key in job.asset_layer.executable_asset_keys} == {"silver/carts", "gold/totals"}
     (scheduled,) = [each for each in made.schedules or [] if each.name.startswith("model_")]
     assert (scheduled.name, scheduled.cron_schedule) == ("model_silver__carts", "*/15 * * * *")  # type: ignore[union-attr]
-    asked = scheduled(build_schedule_context())  # type: ignore[operator, misc]
+    assert scheduled.default_status == DefaultScheduleStatus.RUNNING  # type: ignore[union-attr]
+    asked = by_the_clock(scheduled, written)
     assert isinstance(asked, RunRequest)
+    assert subjects_of(asked.tags) == ["model/silver.carts"]
     assert [key.to_user_string() for key in asked.asset_selection or []] == ["silver/carts"]
 
 
@@ -184,12 +201,16 @@ def test_models_of_the_same_windows_share_a_job(windowed: Folder) -> None:
 
 def test_a_run_by_the_clock_is_of_the_window_of_now_and_brings_all_that_is_new(windowed: Folder) -> None:
     (scheduled,) = [each for each in definitions(windowed).schedules or [] if each.name == "model_silver__days"]
-    asked = scheduled(build_schedule_context(scheduled_execution_time=NOW))  # type: ignore[operator, misc]
+    asked = by_the_clock(scheduled, windowed)
     assert isinstance(asked, RunRequest)
     assert asked.partition_key == "2026-03-03"
     assert asked.run_config == {"ops": {"silver__days": {"config": {"full": False, "since_mark": True}}}}
-    early = scheduled(build_schedule_context(scheduled_execution_time=NOW.replace(year=2025)))  # type: ignore[operator, misc]
-    assert isinstance(early, SkipReason)
+    assert isinstance(by_the_clock(scheduled, windowed, NOW.replace(year=2025)), SkipReason)
+
+
+def test_a_model_has_a_pool_of_its_own(written: Folder) -> None:
+    graph = definitions(written).resolve_asset_graph()
+    assert graph.get(AssetKey(["silver", "carts"])).pools == {"model/silver.carts"}
 
 
 def test_without_a_folder_there_is_no_job(written: Folder) -> None:
@@ -197,7 +218,12 @@ def test_without_a_folder_there_is_no_job(written: Folder) -> None:
     assert not model_definitions(load_config(written.config)).jobs
 
 
-def test_a_model_that_cannot_be_read_is_told_and_not_left_out(written: Folder) -> None:
-    written.write("gold/totals.sql", "SELECT FROM")
-    with pytest.raises(ConfigError, match=r"models/gold/totals\.sql:1: this is not Spark SQL"):
-        model_definitions(load_config(written.config))
+def test_a_model_that_cannot_be_read_leaves_out_itself_and_what_reads_it(written: Folder) -> None:
+    written.write("silver/other.sql", "SELECT 1 AS one")
+    written.write("silver/carts.sql", "SELECT FROM")
+    assets = model_definitions(load_config(written.config)).assets
+    assert {key.to_user_string() for each in assets for key in each.keys} == {"silver/other"}
+    with pytest.raises(ConfigError, match=r"models/silver/carts\.sql:1: this is not Spark SQL"):
+        load_project(load_config(written.config)).find("silver.carts")
+    with pytest.raises(ConfigError, match=r"totals\.sql:1: it reads silver\.carts, and model/silver\.carts is broken"):
+        load_project(load_config(written.config)).find("gold.totals")

@@ -52,7 +52,7 @@ def chromium() -> Iterator[Browser]:
 def deliveries(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deliveries]:
     """After the browser: without one, nothing needs to be started."""
     made = Deliveries(tmp_path_factory.mktemp("web"))
-    made.tidemark("ingest", "default/drops")
+    made.tidemark("stream", "run", "default/drops")
     assert [run["status"] for run in made.tidemark("model", "run")] == ["published", "published"]
     with made.ui():
         yield made

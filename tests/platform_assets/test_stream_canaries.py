@@ -28,7 +28,7 @@ from tests.services.salesforce_soql import StubField
 from tests.services.salesforce_stub import Fault, SalesforceStub, record_id, salesforce_stub
 from tests.services.spark_connect import spark_connect
 
-pytestmark = [pytest.mark.service, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.service
 
 # Records are in these on purpose, with key and cursor; a secret is in no file at all.
 RECORDS = {".parquet", ".avro"}
@@ -97,7 +97,7 @@ class Watched:
         self.environment |= {f"CANARY_{field.upper()}": value for field, value in login.items()}
 
     def ingest(self, *options: str) -> int:
-        return self.tidemark("ingest", "t1/shop", *options)
+        return self.tidemark("stream", "run", "t1/shop", *options)
 
     def tidemark(self, *arguments: str) -> int:
         done = self._run(*arguments)
@@ -187,6 +187,7 @@ def test_nothing_of_a_table_is_found_outside_the_lake(tmp_path: Path, pg: Postgr
     pg.execute(url, f"INSERT INTO orders VALUES ('{key}', '{later}')")
     assert watched.ingest("--json") == 0, watched.told
     assert watched.tidemark("stream", "history", "t1/shop/shop.orders") == 0
+    assert watched.tidemark("stream", "history", "t1/shop/shop.orders", "--moves") == 0
     # A run that fails in its tasks, and one that is refused: their errors go everywhere.
     broken = "CREATE VIEW orders AS SELECT id, (position::int)::text AS position FROM kept"
     pg.execute(url, "ALTER TABLE orders RENAME TO kept", broken)

@@ -52,7 +52,7 @@ class Shop(WebUi):
 
     def run(self) -> str:
         """Runs the connection at the command line; the id of the run."""
-        return str(self.tidemark("run", "shop")["run_id"])
+        return str(self.tidemark("catalog", "run", "shop")["run_id"])
 
 
 def box(found: Locator) -> FloatRect:
@@ -136,14 +136,13 @@ def test_a_run_of_the_command_line_is_listed(page: Page, shop: tuple[Shop, str])
 
 def test_the_sensors_that_keep_order_run_from_the_start(page: Page, shop: tuple[Shop, str]) -> None:
     page.goto("/automation")
-    for name in ("connections_in_step", "sources_changed", "failure_told"):
+    for name in ("sync_partitions", "close_dead_runs", "notify_on_failure"):
         expect(page.get_by_text(name, exact=True)).to_be_visible(timeout=PATIENCE)
     selector = '{repositoryName: "__repository__", repositoryLocationName: "tidemark"}'
     query = f"sensorsOrError(repositorySelector: {selector}) {{... on Sensors {{results {{name sensorState {{status}}}}}}}}"
     found = shop[0].ask(f"{{{query}}}")["sensorsOrError"]["results"]
-    # Runs by change are somebody's decision; the other two only keep things in order.
     assert {each["name"]: each["sensorState"]["status"] for each in found} == {
-        "connections_in_step": "RUNNING",
-        "failure_told": "RUNNING",
-        "sources_changed": "STOPPED",
+        "sync_partitions": "RUNNING",
+        "close_dead_runs": "RUNNING",
+        "notify_on_failure": "RUNNING",
     }

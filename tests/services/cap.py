@@ -43,7 +43,7 @@ class CapServer:
 def cap(folder: Path) -> Iterator[CapServer]:
     """Starts a server with an empty database in memory, and stops it."""
     folder.mkdir(parents=True, exist_ok=True)
-    packages = _packages()
+    packages = fetched_packages()
     for name in ("package.json", "server.js", "services.cds"):
         shutil.copy(HERE / name, folder)
     (folder / "node_modules").symlink_to(packages / "node_modules")
@@ -60,7 +60,7 @@ def cap(folder: Path) -> Iterator[CapServer]:
         process.wait()
 
 
-def _packages() -> Path:
+def fetched_packages() -> Path:
     """The folder with the locked packages; made beside and moved, so that two runs at once do no harm."""
     locked = (HERE / "package-lock.json").read_bytes()
     folder = cache_folder() / "npm" / f"cap-{hashlib.sha256(locked).hexdigest()[:12]}"

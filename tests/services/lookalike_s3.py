@@ -18,6 +18,9 @@ class Lookalike:
     obeys: frozenset[str] = ALL_CONDITIONS
     keeps_metadata: bool = True
     offers_conditions: bool = True
+    # What becomes of a condition on a delete: "obeyed", "ignored", "refused" (501), or "obeyed and silent", as by AWS's
+    # directory buckets, which answer "deleted" about an object that was not there.
+    conditional_deletes: str = "obeyed"
     objects: dict[str, tuple[bytes, dict[str, str]]] = field(default_factory=dict)
     endpoint: str = ""
 
@@ -63,7 +66,8 @@ def _handler_for(lookalike: Lookalike) -> type[BaseHTTPRequestHandler]:
                 self._answer(404)
             else:
                 body, metadata = lookalike.objects[self._path()]
-                self._answer(200, body, {"ETag": _etag(body), **metadata})
+                modified = {"Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+                self._answer(200, body, {"ETag": _etag(body), **modified, **metadata})
 
         do_HEAD = do_GET
 
@@ -72,6 +76,18 @@ def _handler_for(lookalike: Lookalike) -> type[BaseHTTPRequestHandler]:
             for key in asked.iter("{http://s3.amazonaws.com/doc/2006-03-01/}Key"):
                 lookalike.objects.pop(f"{self._path()}/{key.text}", None)
             self._answer(200, b"<DeleteResult/>")
+
+        def do_DELETE(self) -> None:
+            how, wanted = lookalike.conditional_deletes, self.headers.get("If-Match")
+            current = lookalike.objects.get(self._path())
+            fails = how == "obeyed" if current is None else how.startswith("obeyed") and _etag(current[0]) != wanted
+            if wanted and how == "refused":
+                self._answer(501)
+            elif wanted and fails:
+                self._answer(412)
+            else:
+                lookalike.objects.pop(self._path(), None)
+                self._answer(204)
 
         def _path(self) -> str:
             return self.path.partition("?")[0]

@@ -1,4 +1,4 @@
-"""A proxy in front of an S3 server that loses answers to conditional writes when told to."""
+"""A proxy in front of an S3 server that loses answers to conditional requests, or is out of order, when a test wants it."""
 
 import http.client
 import threading
@@ -12,34 +12,58 @@ from urllib.parse import urlsplit
 
 @dataclass
 class LossyProxy:
-    """What becomes of the next conditional writes, one entry each; after the last entry all goes well.
+    """What becomes of the next conditional requests, one entry each; after the last entry all goes well.
 
     "lose": carried out, answer lost. "swallow": never arrives. "dark": carried out, answer lost, and from then on
     nobody answers. "twice": sent twice, the second answer given. A number: not carried out, answered with that status.
     """
 
-    endpoint: str
+    upstream: str
+    port: int = 0
+    # The same for every request, for as long as it is set: "swallow" or a number.
+    outage: str | int | None = None
     plan: deque[str | int] = field(default_factory=deque)
+    # Answered with 503 if this says so of a request's path.
+    fails: Callable[[str], bool] = lambda path: False
     before_forwarding: Callable[[], object] | None = None
     is_dark: bool = False
     break_off_bodies: int = 0
     seen: list[str] = field(default_factory=list)
+    _stop: Callable[[], None] = lambda: None
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def open(self) -> None:
+        """Takes connections, always at the same port."""
+        server = ThreadingHTTPServer(("127.0.0.1", self.port), _handler_for(self, urlsplit(self.upstream).netloc))
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        self.port = server.server_port
+
+        def stop() -> None:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+        self._stop = stop
+
+    def close(self) -> None:
+        """From now on connections are refused, as by a service that is not running."""
+        self._stop()
+        self._stop = lambda: None
 
 
 @contextmanager
 def lossy_proxy(upstream: str) -> Iterator[LossyProxy]:
     """Forwards to the upstream endpoint for as long as the block lasts."""
-    proxy = LossyProxy("")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(proxy, urlsplit(upstream).netloc))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    proxy.endpoint = f"http://127.0.0.1:{server.server_port}"
+    proxy = LossyProxy(upstream)
+    proxy.open()
     try:
         yield proxy
     finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        proxy.close()
 
 
 def _handler_for(proxy: LossyProxy, upstream: str) -> type[BaseHTTPRequestHandler]:
@@ -51,6 +75,8 @@ def _handler_for(proxy: LossyProxy, upstream: str) -> type[BaseHTTPRequestHandle
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             conditional = "If-Match" in self.headers or "If-None-Match" in self.headers
             fate = proxy.plan.popleft() if conditional and proxy.plan else "forward"
+            fate = fate if proxy.outage is None else proxy.outage
+            fate = 503 if proxy.fails(self.path) else fate
             proxy.seen.append(f"{self.command} {fate}")
             if conditional and proxy.before_forwarding:
                 proxy.before_forwarding()

@@ -1,4 +1,4 @@
-"""A Spark Connect server of its own process, on the Java from PyPI: what a shared Spark looks like to its clients."""
+"""A Spark Connect server in a process of its own: what a shared Spark looks like to its clients."""
 
 import os
 import socket
@@ -12,12 +12,11 @@ from pathlib import Path
 import pyspark
 
 from demo.ports import free_port
-from spark_code.java import packaged_java_home
-from spark_code.session import DEFAULTS, cache_folder, coordinates, jar_config, quiet_config
-from tidemark.lake import LakeSettings
+from spark_code.java import java_home
+from spark_code.session import DEFAULTS, EVERYTHING, cache_folder, jar_config, quiet_config
 
 STOP_SECONDS = 20
-START_SECONDS = 120
+START_SECONDS = 90
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -26,7 +25,7 @@ def spark_connect(folder: Path, config: Mapping[str, str] | None = None) -> Iter
     """Its address, `sc://…`, for `spark: {remote: …}`. It knows Iceberg, and no lake: that is the client's to tell."""
     port = free_port()
     settings = DEFAULTS | quiet_config(cache_folder())
-    settings |= jar_config(coordinates(LakeSettings({"uri": "jdbc:sqlite:"})), cache_folder())
+    settings |= jar_config(EVERYTHING, cache_folder())
     settings |= {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
@@ -37,7 +36,7 @@ def spark_connect(folder: Path, config: Mapping[str, str] | None = None) -> Iter
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     environment = os.environ | {
-        "JAVA_HOME": str(packaged_java_home(cache_folder())),
+        "JAVA_HOME": str(java_home(cache_folder())),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -29,7 +29,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-START_SECONDS = 120
+START_SECONDS = 90
 STOP_SECONDS = 30
 PATIENCE = 60_000  # milliseconds for a page: the daemon works on the same cores
 
@@ -45,7 +45,7 @@ class WebUi:
     def tidemark(self, *arguments: str) -> Any:
         """Runs a command to its end; what it says to programs."""
         command = [TIDEMARK, *arguments, "--json", "--config", self.config]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
 

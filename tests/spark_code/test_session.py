@@ -2,14 +2,18 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from spark_code import quick_start
-from spark_code.session import EVERYTHING, jar_files, java_config, session_config
+from spark_code.java import packaged_java_home
+from spark_code.platform import Platform
+from spark_code.session import EVERYTHING, FIXED, jar_files, java_config, session_config
 from tests.catalog.harness import SparkForTests
-from tidemark.config import SparkSettings
+from tidemark.config import SparkSettings, load_config
+from tidemark.errors import JavaMissing
 from tidemark.lake import LakeSettings
 
 SQLITE = LakeSettings({"uri": "jdbc:sqlite:/lake.db"})
@@ -49,6 +53,32 @@ def test_a_class_path_of_the_users_own_stays_and_the_jars_come_beside_it(cache: 
 
 
 @pytest.mark.fast
+def test_the_java_from_pypi_is_refused_for_a_lake_on_s3(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_CACHE", str(cache))
+    monkeypatch.setenv("JAVA_HOME", str(packaged_java_home(cache)))
+    monkeypatch.setenv("PATH", "/nowhere")
+    on_s3 = LakeSettings({"uri": "jdbc:postgresql://host/lake", "warehouse": "s3://bucket/lake"})
+    with pytest.raises(JavaMissing, match=r"jdk\.net"):
+        session_config(SparkSettings(), on_s3)
+    assert session_config(SparkSettings(remote="sc://host"), on_s3)["spark.remote"] == "sc://host"
+    assert session_config(SparkSettings(), SQLITE)["spark.master"] == "local[*]"
+
+
+@pytest.mark.fast
+def test_the_file_of_the_lakes_catalogue_is_private_before_java_opens_it(tmp_path: Path) -> None:
+    (tmp_path / "tidemark.yaml").write_text("store: state")
+    (tmp_path / "state").mkdir()
+    modes = []
+
+    def start(settings: dict[str, str]) -> Any:
+        modes.append((tmp_path / "state" / "lake.db").stat().st_mode & 0o777)
+        return settings
+
+    assert Platform(load_config(tmp_path / "tidemark.yaml"), start=start).spark
+    assert modes == [0o600]
+
+
+@pytest.mark.fast
 def test_jars_that_were_not_fetched_are_asked_for_by_name(tmp_path: Path) -> None:
     assert "iceberg-spark-runtime" in java_config(SparkSettings(), SQLITE, tmp_path)["spark.jars.packages"]
 
@@ -80,6 +110,15 @@ def test_java_begins_with_the_archived_classes_and_python_with_the_imports_of_ta
 def children(pid: int) -> list[int]:
     found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return [*found, *(each for child in found for each in children(child))]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("remote", [None, "sc://host"])
+def test_what_results_depend_on_is_set_last_whatever_the_configuration_says(remote: str | None) -> None:
+    wrong = {key: "Asia/Tokyo" if value == "UTC" else "true" for key, value in FIXED.items()}
+    told = session_config(SparkSettings(remote=remote, config=wrong), SQLITE)
+    assert FIXED.items() <= told.items()
+    assert {"spark.sql.session.timeZone", "spark.sql.variable.substitute"} <= FIXED.keys()
 
 
 @pytest.mark.fast

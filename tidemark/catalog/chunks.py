@@ -1,6 +1,5 @@
 """Stable places in the mirror: ranges of the sorted key, one file each, that split when they grow."""
 
-from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +32,7 @@ class ChunkFile(BaseModel):
 
 @dataclass(frozen=True)
 class KeyCounts:
-    """How many rows of one kind each unit has: keys in order, counts beside them."""
+    """How many rows of one kind each unit has: keys in order, counts next to them."""
 
     keys: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
@@ -43,8 +42,12 @@ class KeyCounts:
         return int(self.counts.sum())
 
 
-def place(kind: Kind, counts: KeyCounts, chunk_size: int, previous: list[ChunkFile]) -> list[ChunkFile]:
+def place(
+    kind: Kind, counts: KeyCounts, chunk_size: int, previous: list[ChunkFile], changed: set[str] | None = None
+) -> list[ChunkFile]:
     """The files of one kind in order of their keys, with the rows each will hold.
+
+    `changed` are the paths of the files whose rows `counts` is about; all others stay as they are. None: all of them.
 
     A file keeps its range and its number as long as it is not too full; only files that are too full are split, so one new
     table does not move the others. A unit is never split: its columns are found in one file.
@@ -56,6 +59,9 @@ def place(kind: Kind, counts: KeyCounts, chunk_size: int, previous: list[ChunkFi
     next_number = max((file.number for file in files), default=-1) + 1
     ends = [*(file.first_key for file in files[1:]), None]
     for file, end in zip(files, ends, strict=True):
+        if changed is not None and file.path not in changed:
+            placed.append(file)
+            continue
         first = np.searchsorted(counts.keys, file.first_key)
         last = len(counts.keys) if end is None else np.searchsorted(counts.keys, end)
         within = counts.counts[first:last]
@@ -88,6 +94,8 @@ def _cut(counts: npt.NDArray[np.int64], chunk_size: int) -> list[tuple[int, int]
 
 
 def touched(files: list[ChunkFile], keys: npt.NDArray[np.int64]) -> set[str]:
-    """Paths of the files of one kind into whose range one of the keys falls."""
-    firsts = [file.first_key for file in files]
-    return {files[max(bisect_right(firsts, int(key)) - 1, 0)].path for key in keys} if files else set()
+    """Paths of the files of one kind, in order of their keys, into whose range one of the keys falls."""
+    if not files or not len(keys):
+        return set()
+    firsts = np.array([file.first_key for file in files], np.int64)
+    return {files[at].path for at in np.unique(np.maximum(np.searchsorted(firsts, keys, side="right") - 1, 0)).tolist()}

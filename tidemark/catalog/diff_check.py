@@ -1,14 +1,18 @@
 """The check of a written diff: what a consumer will read agrees with the staged state."""
 
+from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as read_json
 
 from tidemark.catalog.checks import FIRST, Evidence, files_of, rows_of
-from tidemark.catalog.rows import CARRIED
 from tidemark.checks import CheckResult
+from tidemark.lake import no_rows, quoted
 from tidemark.store import ObjectInfo, ObjectStore
 
 NAME = "diff_agrees_with_state"
@@ -21,8 +25,8 @@ ENTITY = read_json.ParseOptions(
 )
 
 
-def names_below(store: ObjectStore, *prefixes: str) -> pa.Table:
-    """File kind and qualified name of every entity in the JSON files below some prefixes."""
+def names_below(store: ObjectStore, *prefixes: str) -> Iterator[pa.Table]:
+    """File kind and qualified name of every entity in the JSON files below some prefixes, a file at a time."""
 
     def names(info: ObjectInfo) -> pa.Table:
         kind = info.key.rpartition("/")[2].rpartition("_")[0]
@@ -30,37 +34,72 @@ def names_below(store: ObjectStore, *prefixes: str) -> pa.Table:
         how = read_json.ReadOptions(use_threads=False, block_size=max(info.size, 1))
         attributes = read_json.read_json(pa.py_buffer(store.read(info.key)), how, ENTITY)["attributes"]
         found = pc.struct_field(attributes, "qualifiedName")
-        return pa.table({"kind": pa.repeat(kind, len(found)), "qualified_name": found})
+        return pa.table({"kind": pa.repeat(kind, len(found)), "qualified_name": found}, NAMES)
 
-    files = [info for prefix in prefixes for info in store.list(prefix + "/")]
+    files = iter([info for prefix in prefixes for info in store.list(prefix + "/")])
     with ThreadPoolExecutor(READERS, thread_name_prefix="diff-check") as pool:
-        return pa.concat_tables([NAMES.empty_table(), *pool.map(names, files)])
+        # Only as many are read ahead as there are readers: what is read and not yet taken is held.
+        coming = deque(pool.submit(names, info) for info in islice(files, READERS))
+        while coming:
+            found = coming.popleft().result()
+            coming.extend(pool.submit(names, info) for info in islice(files, 1))
+            yield found
 
 
 def diff_agrees_with_state(evidence: Evidence, store: ObjectStore, root: str) -> CheckResult:
     """Fresh entities of the state = table and column of the diff; what the state lost = delete."""
-    touched = evidence.units.filter(pc.invert(pc.is_in(evidence.units["label"], pa.array(sorted(CARRIED)))))
-    with evidence.reader.connect() as db:
-        db.register("diff_fresh", names_below(store, f"{root}/table", f"{root}/column"))
-        db.register("diff_gone", names_below(store, f"{root}/delete"))
-        db.register("touched", touched.select(["unit_key"]))
-        for name, snapshot in (("before", evidence.base), ("after", evidence.staged)):
-            rows = rows_of(files_of(evidence, snapshot) if touched.num_rows else None)
-            fields = "kind, qualified_name, run_id, unit_key"
-            db.execute(f"CREATE TEMP TABLE {name} AS SELECT {fields} FROM {rows} SEMI JOIN touched USING (unit_key)")
-        db.execute(WANTED, {"run": evidence.run_id})
-        found = db.execute("SELECT what, kind, qualified_name FROM faults ORDER BY ALL").fetchall()
-        counts = db.execute("SELECT (SELECT count(*) FROM diff_fresh), (SELECT count(*) FROM diff_gone)").fetchall()
-    fresh, gone = counts[0]
+    comparison = Comparison(evidence, store, root)
+    fresh, gone, faults, first = comparison.by(HASHED)
+    if faults:
+        fresh, gone, faults, first = comparison.by(SPELLED)  # to name them
     good = f"{fresh} fresh and {gone} deleted entities agree with the state"
-    bad = f"{len(found)} entities of the diff do not agree with the state"
-    facts = {"faults": len(found), "fresh": fresh, "deleted": gone, "first": [" · ".join(row) for row in found[:FIRST]]}
-    return CheckResult(NAME, not found, bad if found else good, facts)
+    bad = f"{faults} entities of the diff do not agree with the state"
+    return CheckResult(
+        NAME, not faults, bad if faults else good, {"faults": faults, "fresh": fresh, "deleted": gone, "first": first}
+    )
+
+
+# Names are compared by their hashes, which fit into memory where a million names may not, and only spelled out to be shown.
+HASHED = "hash(qualified_name) AS qualified_name"
+SPELLED = "qualified_name"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The names in a diff next to those of the two states it lies between."""
+
+    evidence: Evidence
+    store: ObjectStore
+    root: str
+
+    def by(self, name: str) -> tuple[int, int, int, list[str]]:
+        """How many are fresh, gone and wrong, and the first wrong ones."""
+        e, touched = self.evidence, self.evidence.labels.touched
+        with e.reader.connect() as db:
+            for folder, below in {"diff_fresh": ("table", "column"), "diff_gone": ("delete",)}.items():
+                db.execute(f"CREATE TEMP TABLE {folder} AS SELECT kind, {name} FROM {no_rows(NAMES)}")
+                for names in names_below(self.store, *(f"{self.root}/{each}" for each in below)):
+                    db.register("arrived", names)
+                    db.execute(f"INSERT INTO {folder} SELECT kind, {name} FROM arrived")
+                    db.unregister("arrived")
+            db.register("touched", pa.table({"unit_key": touched}))
+            for state, snapshot in (("before", e.base), ("after", e.staged)):
+                rows = rows_of(files_of(e, snapshot) if len(touched) else None)
+                fields = f"kind, {name}, run_id = {quoted(e.run_id)} AS ours"
+                db.execute(
+                    f"CREATE TEMP TABLE {state} AS SELECT {fields} FROM "
+                    f"(SELECT kind, qualified_name, run_id, unit_key FROM {rows}) SEMI JOIN touched USING (unit_key)"
+                )
+            db.execute(WANTED)
+            query = "SELECT (SELECT count(*) FROM diff_fresh), (SELECT count(*) FROM diff_gone), count(*) FROM faults"
+            fresh, gone, faults = db.execute(query).fetchall()[0]
+            shown = db.execute(f"SELECT what, kind, qualified_name FROM faults ORDER BY ALL LIMIT {FIRST}").fetchall()
+        return fresh, gone, faults, [" · ".join(map(str, row)) for row in shown]
 
 
 WANTED = """
 CREATE TEMP TABLE faults AS
-WITH fresh AS (SELECT kind, qualified_name FROM after WHERE run_id = $run AND kind IN ('table', 'column')),
+WITH fresh AS (SELECT kind, qualified_name FROM after WHERE ours AND kind IN ('table', 'column')),
      gone AS (SELECT kind, qualified_name FROM before ANTI JOIN after USING (kind, qualified_name)),
      balance AS (
         SELECT 'fresh' AS part, *, 1 AS n FROM fresh UNION ALL SELECT 'fresh', *, -1 FROM diff_fresh

@@ -1,7 +1,7 @@
 """What happened to every unit since the previous state: the only place that decides it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from tidemark.catalog.rows import Label
@@ -9,6 +9,12 @@ from tidemark.catalog.scope import Scope
 from tidemark.errors import DuplicateName, TooManyRemoved
 
 GUARDED_TABLES = 10
+
+
+def earliest(moment: datetime | None, others: Iterable[datetime | None]) -> datetime | None:
+    """The earliest of some moments; None if one of them is not known."""
+    known = [moment, *others]
+    return None if None in known else min(each for each in known if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +39,22 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What the previous run could see, without which CREATED and BACKFILL cannot be told apart."""
+    """What the previous run could see, without which CREATED and BACKFILL look the same."""
 
     scope: Scope
     unlisted_schemas: frozenset[str] = frozenset()
     since: datetime | None = None
+    # Schemas that could not be listed and tables that could not be read, and when they last were; None: that is not known.
+    waiting: Mapping[str, datetime | None] = field(default_factory=dict)
+
+    def since_of(self, schema_name: str, table_name: str) -> datetime | None:
+        """From when on a table is compared by the clock; None: whatever its clock says. Both names are qualified."""
+        return earliest(self.since, [self.waiting[name] for name in (schema_name, table_name) if name in self.waiting])
+
+    @property
+    def earliest(self) -> datetime | None:
+        """From when on a listing must be complete."""
+        return earliest(self.since, self.waiting.values())
 
     def could_see(self, schema: str, table: str, schema_name: str) -> bool:
         """Whether that run would have listed a table. `schema_name` is the schema's qualified name."""
@@ -79,7 +96,8 @@ def guard_removals(known: int, removed: int, seen: int, max_percent: float, allo
     if (everything or too_many) and removed and not allowed:
         raise TooManyRemoved(
             f"{connection}: this run would remove {removed} of {known} tables (limit {max_percent:g} %, and more than "
-            f"{GUARDED_TABLES}); nothing was changed. If they are really gone: `tidemark run {connection} --allow-removals`."
+            f"{GUARDED_TABLES}); nothing was changed. If they are really gone: "
+            f"`tidemark catalog run {connection} --allow-removals`."
         )
 
 

@@ -1,6 +1,6 @@
-"""The manifest of the JSON mirror `current-state/`, and how to tell whether the files are what it says."""
+"""The manifest of the JSON mirror `current-state/`, and how to check that the files are what it says."""
 
-import hashlib
+from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -27,16 +27,31 @@ class Manifest(BaseModel):
     def paths(self) -> set[str]:
         return {file.path for file in self.files}
 
+    def as_object(self) -> bytes:
+        return (self.model_dump_json(indent=2) + "\n").encode()
+
+
+@dataclass(frozen=True)
+class FoundManifest:
+    """The manifest and the etag it was read with. A damaged one has an etag and no content."""
+
+    manifest: Manifest | None
+    etag: str | None
+
+
+def find_manifest(store: ObjectStore, layout: CatalogLayout) -> FoundManifest:
+    found = store.find(layout.manifest)
+    if found is None:
+        return FoundManifest(None, None)
+    try:
+        return FoundManifest(Manifest.model_validate_json(bytes(found.body)), found.etag)
+    except ValidationError:
+        return FoundManifest(None, found.etag)
+
 
 def read_manifest(store: ObjectStore, layout: CatalogLayout) -> Manifest | None:
     """The manifest, or None when the mirror is being written, was interrupted, or the manifest is damaged."""
-    found = store.find(layout.manifest)
-    if found is None:
-        return None
-    try:
-        return Manifest.model_validate_json(bytes(found.body))
-    except ValidationError:
-        return None
+    return find_manifest(store, layout).manifest
 
 
 def damaged_files(store: ObjectStore, layout: CatalogLayout, manifest: Manifest) -> list[ChunkFile]:
@@ -65,14 +80,3 @@ def settled(body: bytes) -> bytes:
 
 def _tail(label: Label) -> bytes:
     return f',"incremental_state":"{label}"}}}}\n'.encode()
-
-
-def settle_file(store: ObjectStore, layout: CatalogLayout, file: ChunkFile) -> ChunkFile | None:
-    """Rewrites one file with its labels settled; None if what is there is not what the manifest says."""
-    key = f"{layout.current_state}/{file.path}"
-    found = store.find(key)
-    if found is None or hashlib.sha256(found.body).hexdigest() != file.sha256:
-        return None
-    body = settled(bytes(found.body))
-    store.put(key, body)
-    return file.model_copy(update={"changed": 0, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()})

@@ -11,14 +11,16 @@ from tidemark.store import ObjectStore
 _FORM = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|\+00:00)\Z")
 
 FUTURE_TOLERANCE = timedelta(hours=24)
+# No catalogue is older. Moments before it cannot be moved back, and some servers cannot compare them.
+EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
 
 
 def format_marker(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def parse_marker(text: str) -> datetime:
-    """The marker's moment. Anything but the one documented form is refused: it must never reach a query."""
+def parse_moment(text: str) -> datetime:
+    """The moment that is written in a marker's form. Anything but that one form is refused: it must never reach a query."""
     line = text.strip()
     if not _FORM.fullmatch(line):
         raise MarkerCorrupt("marker.txt is not one line of UTC ISO 8601; the next run will be full and write a new one.")
@@ -28,6 +30,24 @@ def parse_marker(text: str) -> datetime:
         raise MarkerCorrupt("marker.txt holds a date that does not exist; the next run will be full.") from bad
 
 
+def parse_marker(text: str) -> datetime:
+    """The marker's moment, if it can be one."""
+    moment = parse_moment(text)
+    if moment < EARLIEST:
+        raise MarkerCorrupt(
+            f"marker.txt is earlier than {EARLIEST:%Y-%m-%d}; the next run will be full and write a new one."
+        )
+    return moment
+
+
+def preponed(moment: datetime, hours: float) -> datetime:
+    """So many hours earlier, but never before the earliest marker."""
+    try:
+        return max(moment - timedelta(hours=hours), EARLIEST)
+    except OverflowError:
+        return EARLIEST
+
+
 @dataclass(frozen=True, slots=True)
 class Marker:
     """marker.txt as it was found. `moment` is None when it is missing or corrupt."""
@@ -35,9 +55,6 @@ class Marker:
     moment: datetime | None
     etag: str | None
     corrupt: bool = False
-
-    def preponed(self, hours: float) -> datetime | None:
-        return self.moment - timedelta(hours=hours) if self.moment else None
 
     def in_future(self, now: datetime) -> bool:
         return self.moment is not None and self.moment > now + FUTURE_TOLERANCE

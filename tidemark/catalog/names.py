@@ -24,3 +24,8 @@ def unit_key(name: str) -> int:
 def parts_of(name: str) -> tuple[str, ...]:
     """The parts behind app and connection, as the source spells them."""
     return tuple(part.replace("%2F", "/").replace("%25", "%") for part in name.split("/")[3:])
+
+
+def parent_of(name: str) -> str:
+    """The qualified name of a table's schema, or of a schema's database."""
+    return name.rpartition("/")[0]

@@ -14,6 +14,10 @@ class Kind(StrEnum):
     COLUMN = "column"
 
 
+# Not an entity: says of a table that was listed that nothing had its name any more when its columns were read.
+VANISHED = "vanished"
+
+
 class Label(StrEnum):
     """What happened to an entity in a run."""
 
@@ -22,7 +26,7 @@ class Label(StrEnum):
     BACKFILL = "BACKFILL"
     NO_CHANGE = "NO CHANGE"
     REMOVED = "REMOVED"
-    # Not seen and not proven gone: its schema could not be listed. Carried forward.
+    # Not seen and not proven gone: its schema could not be listed, or it was dropped after the listing. Carried forward.
     UNKNOWN = "UNKNOWN"
 
 

@@ -12,6 +12,8 @@ class Scope:
     exclude: tuple[str, ...] = ()
 
     def covers(self, schema: str, table: str) -> bool:
+        if self.include == ("*",) and not self.exclude:
+            return True
         name = f"{schema}.{table}"
         return _matches(name, self.include) and not _matches(name, self.exclude)
 

@@ -1,4 +1,4 @@
-"""The command line. Rooms above plug their commands in by entry points: nothing here imports them."""
+"""The command line. Packages above plug their commands in by entry points: nothing here imports them."""
 
 from tidemark.cli.app import main
 

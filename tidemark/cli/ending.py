@@ -17,7 +17,7 @@ class Ending:
 def end_at_once() -> None:
     """To be called first of all: what is registered last is done first.
 
-    To take every module apart takes time, and DuckDB then tells on stderr of every object that another module still holds.
+    To take every module apart takes time, and DuckDB then reports on stderr every object that another module still holds.
     """
     atexit.register(_over)
 
@@ -29,7 +29,12 @@ def leave(code: int) -> NoReturn:
 
 def _over() -> None:
     logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # whoever read it may have gone, as `head` does
-            stream.flush()
+    with suppress(OSError, AttributeError):  # it was closed, or whoever read it has gone
+        sys.stderr.flush()
+    try:
+        sys.stdout.flush()
+    except (BrokenPipeError, AttributeError):
+        pass  # whoever read it has gone, as `head` does
+    except OSError:
+        Ending.code = Ending.code or 1  # a disk is full: the result did not arrive
     os._exit(Ending.code)

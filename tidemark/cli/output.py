@@ -1,55 +1,56 @@
-"""How results look: tables for people, JSON for programs."""
+"""What is printed: sentences for people, JSON for programs."""
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, TextIO
 
 from rich.console import Console
-from rich.table import Table
+
+from tidemark.terminal import standard_error
 
 console = Console()
-messages = Console(stderr=True)
+
+
+STYLES = {"error": "red", "warning": "yellow"}
+
+
+def say(text: str, level: str = "info") -> None:
+    """A sentence on standard error: a line of JSON where logs are for programs."""
+    from tidemark.observe import logs_json
+
+    if not logs_json():
+        print_line(text, style=STYLES.get(level), on=console_on(standard_error()))
+        return
+    from tidemark.observe.json_log import write_message
+
+    write_message(level, text)
+
+
+@lru_cache(maxsize=1)
+def console_on(stream: TextIO) -> Console:
+    """One console for a stream: what is printed while something moves on it appears above that."""
+    return Console(file=stream)
+
+
+def print_line(text: str, style: str | None = None, on: Console | None = None) -> None:
+    """A sentence. A terminal breaks it between words; in a file it stays one line."""
+    on = on or console
+    on.print(text, style=style, markup=False, highlight=False, soft_wrap=not on.is_terminal)
+
+
+class Printed:
+    """Whether a program that waits for a document has got it."""
+
+    json = False
 
 
 def print_json(value: Any) -> None:
     """JSON on standard output, and nothing else there."""
+    Printed.json = True
     sys.stdout.write(json.dumps(value, indent=2, default=_plain, ensure_ascii=False) + "\n")
 
 
 def _plain(value: Any) -> Any:
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else str(value)
-
-
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table in which numbers are on the right."""
-    rows = list(rows)
-    table = Table(title=title, title_justify="left", header_style="bold", title_style="bold")
-    for index, name in enumerate(columns):
-        numeric = bool(rows) and all(isinstance(row[index], NUMBERS) for row in rows)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(cell(value) for value in row))
-    console.print(table)
-
-
-NUMBERS = (int, float)
-
-
-def cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.2f}"
-    if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S")
-    return str(value).replace("[", "\\[")
-
-
-def print_facts(title: str, facts: Mapping[str, Any]) -> None:
-    print_table(title, ["what", "now"], facts.items())

@@ -1,30 +1,23 @@
 """One connection: which source, what of it, and the parameters of its runs."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from tidemark.address import Address
 from tidemark.config.cron import checked_cron
 from tidemark.config.environment import BadReference, substituted
+from tidemark.config.origin import Origin
 from tidemark.config.problems import did_you_mean
 from tidemark.config.values import Count, Hours, Percent, Section, Switch, Text, TextList, absolute_url
-from tidemark.errors import ConfigError, UsageError
+from tidemark.errors import UsageError
 from tidemark.store.keys import checked_id
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where the URL of a connection is written, for the errors of the day it is used."""
-
-    folder: Path
-    place: str
-
-
 class Connection(Section):
-    """A source that the catalogue is kept in step with."""
+    """A source that the catalogue is kept in sync with."""
 
     app: str
     """The kind of source, by the name of its source pack."""
@@ -39,11 +32,15 @@ class Connection(Section):
     schedule: str | None = None
     """When a run starts by itself: a cron expression such as "0 * * * *". Without it, never."""
     upkeep: str = "0 3 * * 0"
-    """When the whole published state is compared and old files are removed, if its schedule is on: a cron expression."""
+    """When the whole published state is compared and old files are removed: a cron expression."""
+    watch: Count | None = None
+    """Every how many seconds the source is asked whether something changed, which starts a run. Without it, never."""
     incremental_extraction: Switch = False
     """Whether a run reads the columns of changed tables only; otherwise every run reads everything."""
     column_batch_size: Count = 25_000
     """Tables in one batch of column extraction."""
+    source_connections: Count = 8
+    """How many tasks may read columns from the source at the same time, each over a connection of its own."""
     column_chunk_size: Count = 100_000
     """Records in one file of the JSON mirror."""
     copy_workers: Count = 3
@@ -60,29 +57,29 @@ class Connection(Section):
     name: SkipJsonSchema[str] = Field(default="", alias="(name)")
     """The key that the connection stands under."""
     origin: SkipJsonSchema[Origin | None] = Field(default=None, alias="(origin)", repr=False)
-    """Where the URL is written."""
+    """Where all this is written."""
 
     @property
-    def subject(self) -> str:
+    def address(self) -> str:
         """What runs, marks and leases of this connection are filed under."""
-        return f"{self.app}/{self.id}"
+        return str(Address.catalog(self.name or f"{self.app}_{self.id}"))
 
     def resolved_url(self) -> str:
         """The URL with the environment put in, and with an absolute path where it names a file."""
-        place = self.origin.place if self.origin else f"connection {self.name or self.subject}: url"
-        folder = self.origin.folder if self.origin else Path.cwd()
+        origin = self.origin or Origin(f"connection {self.name or self.address}", folder=Path.cwd())
+        place = ("connections", self.name, "url")
         try:
             url = substituted(self.url.get_secret_value())
         except BadReference as error:
-            raise ConfigError(f"{place}: {error}") from None
+            raise origin.refuse(place, str(error)) from None
         if not url.strip():
-            raise ConfigError(f"{place}: the url is empty. Write it, or set the variable that it names.")
-        return absolute_url(url, folder)
+            raise origin.refuse(place, "the url is empty. Write it, or set the variable that it names.")
+        return absolute_url(url, origin.folder)
 
     @field_validator("app")
     @classmethod
     def _app_has_a_pack(cls, app: str) -> str:
-        # Imported here: loading the packs is dear, and their room is not one that configuration may lean on.
+        # Imported here: loading the packs is slow, and configuration may not depend on their package.
         from tidemark.catalog.packs import is_known, known_apps
 
         if not is_known(app):

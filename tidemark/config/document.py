@@ -8,8 +8,7 @@ from typing import Any
 import yaml
 from yaml.constructor import ConstructorError, SafeConstructor
 
-from tidemark.config.problems import Place, Problem, as_error
-from tidemark.errors import ConfigError
+from tidemark.config.problems import Place, Problem, as_error, refusal
 
 TAG = "tag:yaml.org,2002:"
 SCALARS = {f"{TAG}{kind}" for kind in ("str", "int", "float", "bool", "null")}
@@ -37,7 +36,7 @@ class Document:
 def read_document(path: Path, file: str, *, least: str, elsewhere: str) -> Document:
     """The document in the file; what is not YAML, or not a mapping, is an error of its own.
 
-    `least` tells what such a file needs at least, `elsewhere` how to name another file.
+    `least` says what such a file needs at least, `elsewhere` how to name another file.
     """
     return parsed_document(text_of(path, file, elsewhere), file, least=least)
 
@@ -53,15 +52,15 @@ def parsed_document(text: str, file: str, *, least: str) -> Document:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is None:
-            raise ConfigError(f"{file}: the file is empty. {least}")
+            raise refusal(file, f"the file is empty. {least}")
         document.data = _Walk(document).value(node, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise as_error(file, [Problem(mark.line + 1 if mark else 1, (), _advice(error))]) from None
     except RecursionError:
-        raise ConfigError(f"{file}: nested too deeply to be a configuration.") from None
+        raise refusal(file, "nested too deeply to be a configuration.") from None
     if not isinstance(document.data, dict):
-        raise ConfigError(f"{file}:{node.start_mark.line + 1}: this is not `key: value` lines. {least}")
+        raise refusal(file, f"this is not `key: value` lines. {least}", node.start_mark.line + 1)
     return document
 
 
@@ -70,7 +69,7 @@ def text_of(path: Path, file: str, elsewhere: str) -> str:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{file}: the configuration cannot be read ({error.strerror}). {elsewhere}") from None
+        raise refusal(file, f"the configuration cannot be read ({error.strerror}). {elsewhere}") from None
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

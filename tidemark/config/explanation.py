@@ -32,18 +32,18 @@ WORDS = {
 
 
 def problems_of(error: ValidationError, document: Document, root: type[Section]) -> Iterator[Problem]:
-    """One problem for each thing that pydantic found in a file of the root's keys and nobody has told yet."""
-    told = {problem.place for problem in document.problems if problem.place}
-    told |= {place[:-1] for place in told if isinstance(place[-1], int)}  # a bad entry makes a bad list
+    """One problem for each thing that pydantic found in a file of the root's keys and that is not reported yet."""
+    reported = {problem.place for problem in document.problems if problem.place}
+    reported |= {place[:-1] for place in reported if isinstance(place[-1], int)}  # a bad entry makes a bad list
     everything = error.errors(include_url=False, include_input=True)
     for found in everything:
         place = _written(found, document)
-        if not any(place[: len(outer)] == outer for outer in told) and not _follows(found, everything):
+        if not any(place[: len(outer)] == outer for outer in reported) and not _follows(found, everything):
             yield Problem(document.line(place), place, _words(found, place, root))
 
 
 def _follows(found: ErrorDetails, everything: list[ErrorDetails]) -> bool:
-    """Whether a list is called too short only because its entries are wrong, which is told of each."""
+    """Whether a list is called too short only because its entries are wrong, which is reported for each."""
     place = found["loc"]
     return found["type"] == "too_short" and any(
         other["loc"][: len(place)] == place and len(other["loc"]) > len(place) for other in everything

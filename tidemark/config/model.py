@@ -9,9 +9,14 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_va
 from pydantic.json_schema import SkipJsonSchema
 
 from tidemark.config.connection import Connection
+from tidemark.config.dagster_storage import dagster_storage
 from tidemark.config.models import ModelsSettings
-from tidemark.config.problems import did_you_mean
+from tidemark.config.openlineage import OpenLineageSettings
+from tidemark.config.origin import Origin
+from tidemark.config.problems import Place, did_you_mean
+from tidemark.config.unattended import RetentionSettings, WebhookSettings
 from tidemark.config.values import (
+    Count,
     PlainValue,
     Port,
     Property,
@@ -24,6 +29,8 @@ from tidemark.config.values import (
     folder_of,
 )
 from tidemark.errors import ConfigError, UnknownConnection, UsageError
+from tidemark.findings import Finding
+from tidemark.parts import Broken, refuse_broken
 from tidemark.store.keys import checked_id
 
 S3 = "s3://"
@@ -84,6 +91,8 @@ class SparkSettings(Section):
     """A Spark Connect server, sc://host:15002, instead of a master."""
     config: dict[str, Property] = Field(default_factory=dict)
     """Further Spark properties, passed through as they are."""
+    parallelism: Count | None = None
+    """How many tasks a large piece of work is shared by. Without it, as many as Spark runs at the same time."""
 
     @field_validator("remote")
     @classmethod
@@ -154,16 +163,29 @@ class Config(Section):
     """The folder of models: queries whose results are kept as tables and views. Or folder, variables and external."""
     email: EmailSettings | None = None
     """The mail server that failures are reported through. Without it, no mail is sent."""
+    webhook: WebhookSettings | None = None
+    """An address that gets every failure as JSON. Without it, nothing is posted."""
+    retention: RetentionSettings = RetentionSettings()
+    """Which finished runs Dagster keeps."""
+    openlineage: OpenLineageSettings | None = None
+    """The lineage backend that gets an event for every run. Without it, none is sent."""
     dagster_home: Annotated[Path, Field(strict=False)] | None = None
     """The folder of the Dagster instance that keeps runs and schedules."""
+    dagster_storage: Text | None = Field(default=None, repr=False)
+    """The database of a Dagster instance that several hosts share: postgresql://user:${NAME}@host:5432/database."""
 
     path: SkipJsonSchema[Path] = Field(default=Path("tidemark.yaml"), alias="(path)")
     """The file that all this was read from."""
+    origin: SkipJsonSchema[Origin | None] = Field(default=None, alias="(origin)", repr=False)
+    """The lines of it."""
+    broken: SkipJsonSchema[tuple[Broken, ...]] = Field(default=(), alias="(broken)", repr=False)
+    """Connections that cannot be used, by name, and why."""
 
     def connection(self, name: str) -> Connection:
         """The connection of that name."""
         if name in self.connections:
             return self.connections[name]
+        refuse_broken(self.broken, name)
         if not self.connections:
             raise UnknownConnection(f"no connection '{name}': {self.path} has none yet. Add it under `connections:`.")
         known = ", ".join(self.connections)
@@ -171,13 +193,17 @@ class Config(Section):
             f"no connection '{name}' in {self.path}.{did_you_mean(name, self.connections)} Connections: {known}."
         )
 
+    def finding(self, place: Place, words: str) -> Finding:
+        """Something that is wrong at a place of the file."""
+        return (self.origin or Origin(str(self.path))).finding(place, words)
+
     @field_validator("control")
     @classmethod
     def _control_is_a_database(cls, control: str, info: ValidationInfo) -> str:
-        # Imported here: SQLAlchemy is dear to load.
-        from tidemark.control.address import control_url
+        # Imported here: SQLAlchemy is slow to load.
+        from tidemark.control.url import control_url
 
-        store = info.data.get("store")  # missing if it is wrong itself: told already
+        store = info.data.get("store")  # missing if it is wrong itself: reported already
         if control:
             url = absolute_url(control, folder_of(info))
         elif store is None:
@@ -196,10 +222,20 @@ class Config(Section):
     @classmethod
     def _tenants_fit_into_paths(cls, tenants: tuple[str, ...]) -> tuple[str, ...]:
         try:
-            return tuple(checked_id(tenant, "it") for tenant in tenants)
+            checked = tuple(checked_id(tenant, "it") for tenant in tenants)
         except UsageError:
             allowed = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
             raise ValueError(f"must be ids of {allowed}.") from None
+        if len({re.sub(r"[^a-z0-9]", "_", tenant.lower()) for tenant in checked}) < len(checked):
+            raise ValueError("two are the same, case and punctuation aside, as their tables would be.")
+        return checked
+
+    @field_validator("dagster_storage")
+    @classmethod
+    def _dagster_storage_is_a_database(cls, storage: str | None) -> str | None:
+        if storage is not None:
+            dagster_storage(storage)
+        return storage
 
     @field_validator("dagster_home")
     @classmethod

@@ -47,7 +47,7 @@ class ModelsSettings(Section):
 
 
 def checked_variables(given: Any) -> Any:
-    """Variables with names that a query can say and values that it can hold; a ValueError tells what is wrong."""
+    """Variables with names that a query can say and values that it can hold; a ValueError says what is wrong."""
     if not isinstance(given, dict):
         return given
     for name, value in given.items():

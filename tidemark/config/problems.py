@@ -1,10 +1,11 @@
-"""What may be wrong with a configuration file, told all at once."""
+"""What may be wrong with a configuration file, reported all at once."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from tidemark.errors import ConfigError
+from tidemark.findings import Finding
 
 Place = tuple[str | int, ...]  # the keys and list positions that lead to a value
 
@@ -17,9 +18,8 @@ class Problem:
     place: Place
     words: str
 
-    def told(self, file: str) -> str:
-        where = f" {shown(self.place)}:" if self.place else ""
-        return f"{file}:{self.line}:{where} {self.words}"
+    def finding(self, file: str) -> Finding:
+        return Finding(file, self.line, self.words, shown(self.place))
 
 
 def shown(place: Place) -> str:
@@ -28,9 +28,19 @@ def shown(place: Place) -> str:
     return text.removeprefix(".")
 
 
+def as_findings(file: str, problems: Iterable[Problem]) -> tuple[Finding, ...]:
+    """All problems of the file, in its order."""
+    return tuple(problem.finding(file) for problem in sorted(problems, key=lambda each: each.line))
+
+
 def as_error(file: str, problems: Iterable[Problem]) -> ConfigError:
     """All problems of the file, in its order, a line each."""
-    return ConfigError("\n".join(problem.told(file) for problem in sorted(problems, key=lambda each: each.line)))
+    return ConfigError.of(as_findings(file, problems))
+
+
+def refusal(file: str, words: str, line: int = 1) -> ConfigError:
+    """What is wrong with a file as a whole, or with one line of it."""
+    return ConfigError.of([Finding(file, line, words)])
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

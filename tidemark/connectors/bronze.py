@@ -1,4 +1,4 @@
-"""Bronze: every version of every record that was read, in the seed's envelope, once.
+"""Bronze: every version of every record that was read, once, in a common envelope.
 
 `key` and `record` are structs of the source's own types. A record is the same as one that landed before if its content is,
 and its content includes key and cursor: reading a window again lands nothing twice.
@@ -195,7 +195,7 @@ def refuse_null_cursors(records: pa.RecordBatch, stream: StreamSpec) -> None:
     missing = pc.sum(without_cursor(records, stream)).as_py() or 0
     if missing and stream.null_cursor == "fail":
         raise CursorInvalid(
-            f"{stream.id}: {missing} records have no value in the cursor '{stream.cursor_field}'. Mend them at the source, "
+            f"{stream.id}: {missing} records have no value in the cursor '{stream.cursor_field}'. Fix them at the source, "
             "or say in the manifest what becomes of them: `null_cursor: include` or `exclude`."
         )
 

@@ -16,6 +16,7 @@ from tidemark.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.expressions import BooleanExpression
 
 __all__ = [
     "OPERATION",
@@ -150,7 +151,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class StreamDescription:
-    """What a source tells of something that could be a stream; `key` and `cursors` are proposals for the manifest."""
+    """What a source says of something that could be a stream; `key` and `cursors` are proposals for the manifest."""
 
     source: str
     key: tuple[str, ...] = ()
@@ -291,8 +292,10 @@ class CheckpointConnector(Connector):
     """
 
     checkpoint_field: ClassVar[str]
-    # Whether the source tells what happened to a record: pages have a column OPERATION.
+    # Whether the source says what happened to a record: pages have a column OPERATION.
     has_log: ClassVar[bool] = False
+    # Fields of records that `bounds` names: numbers, whose least and greatest are kept with every file of Bronze.
+    bounded: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def pending(self, stream: StreamSpec, checkpoint: str | None, parallel: int) -> list[Slice]:
@@ -320,7 +323,7 @@ class CheckpointConnector(Connector):
         return True
 
     def has_news(self, stream: StreamSpec, checkpoint: str) -> bool:
-        """Whether something waits to be read after a checkpoint. Asked every minute, so a kind tells without reading.
+        """Whether something waits to be read after a checkpoint. Asked every minute, so a kind answers without reading.
 
         No where there is something would let it wait; yes where there is nothing costs a run.
         """
@@ -337,6 +340,18 @@ class CheckpointConnector(Connector):
         del stream, checkpoint, full, slices, rows
         return "true"
 
+    def bounds(
+        self, stream: StreamSpec, checkpoint: str | None, *, full: bool, slices: Iterable[Slice]
+    ) -> "BooleanExpression":
+        """A condition (pyiceberg's) that every row of `reachable`, and every row that it compares with, satisfies.
+
+        Files of Bronze whose bounds rule it out are not read, so that a small run does not cost more with every other.
+        """
+        from pyiceberg.expressions import AlwaysTrue
+
+        del stream, checkpoint, full, slices
+        return AlwaysTrue()
+
     def now(self, stream: StreamSpec) -> None:
         del stream
 
@@ -350,7 +365,7 @@ class CheckpointConnector(Connector):
 
 REJECTED = b"tidemark.rejected"
 
-# A column that a page may have beside the fields of its records: what happened to each of them. "truncate" stands for all
+# A column that a page may have besides the fields of its records: what happened to each of them. "truncate" stands for all
 # records that came before it, and has no key.
 OPERATION = "_operation"
 

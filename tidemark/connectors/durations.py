@@ -33,7 +33,7 @@ class Duration:
 
     @classmethod
     def parse(cls, text: str) -> "Duration":
-        """The duration that the text means; a ValueError tells what is wrong with it."""
+        """The duration that the text means; a ValueError says what is wrong with it."""
         written = text.strip().upper()
         if _CALENDAR.match(written):
             raise ValueError(f"months and years have no fixed length. Write days or hours. {ALLOWED}")

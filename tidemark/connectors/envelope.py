@@ -1,4 +1,4 @@
-"""The content hash of records: what tells a second change within one tick of the cursor from the same record read twice.
+"""The content hash of records: it separates a second change within one tick of the cursor from a record read twice.
 
 Each value that is not NULL has a hash of 128 bits, over its name, its kind and its words; a record's is the sum of those, in
 two halves of 64 bits. So the order of fields makes no difference, and a column that a source gains does not change the

@@ -13,7 +13,7 @@ _DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,2})\s*,\s*([0-9]{1,2})\s*\)")
 
 
 def checked_type(text: str) -> str:
-    """The name of the type in lower case; a ValueError tells which there are."""
+    """The name of the type in lower case; a ValueError lists the types there are."""
     name = text.strip().lower()
     decimal = _DECIMAL.fullmatch(name)
     if decimal:

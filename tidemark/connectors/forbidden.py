@@ -18,7 +18,7 @@ _LOGIN = re.compile(r"://[^/\s?#]*:[^/\s?#]+@")
 
 
 def report_state_and_secrets(document: Document) -> None:
-    """Tells every key and every address that gives away state or a secret; never the value."""
+    """Reports every key and every address that gives away state or a secret; never the value."""
     _look(document, document.data, ())
 
 

@@ -1,6 +1,6 @@
 """Reading over HTTP, for kinds whose source speaks it: one client, named errors, patience where the source asks for it.
 
-A message names the address and what was asked for. It never quotes an answer, a query or a header: they hold values.
+A message names the address and what was requested. It never quotes an answer, a query or a header: they hold values.
 """
 
 import gzip
@@ -17,10 +17,11 @@ from urllib.parse import quote, urljoin, urlsplit
 import httpx
 import orjson
 
+from tidemark.connectors.unknown_settings import unknown_settings
 from tidemark.errors import ConfigError, SourceError, SourceRefused, SourceUnreachable
 
 DEFAULT_TIMEOUT = 60.0
-# How often the same is asked for when the source says "later", and how long it may make us wait each time.
+# How often the same is requested when the source says "later", and how long it may make us wait each time.
 ATTEMPTS = 4
 LONGEST_WAIT = 60.0
 BUSY = (429, 503)
@@ -80,7 +81,7 @@ class HttpSource:
     def get(
         self, path: str, what: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """The answer to one request below the address; `what` is asked for, in words for a message."""
+        """The answer to one request below the address; `what` names it in messages."""
         url = urljoin(self.url, quote(path, safe="/$"))
         if query:
             # A space must be %20: outside of forms, `+` is a plus sign.
@@ -152,7 +153,7 @@ def checked_address(kind: str, settings: Mapping[str, Any], credentials: Mapping
     known = {"url", "timeout", *others}
     unknown = sorted(settings.keys() - known)
     if unknown or not isinstance(settings.get("url"), str):
-        what = f"unknown: {', '.join(unknown)}" if unknown else "`url` is missing"
+        what = unknown_settings(unknown, known) if unknown else "`url` is missing"
         raise ConfigError(f"settings of a {kind} connector: {what}. It has: {', '.join(sorted(known))}.")
     url = urlsplit(settings["url"])
     if url.scheme not in ("http", "https") or not url.hostname:
@@ -172,7 +173,7 @@ def checked_address(kind: str, settings: Mapping[str, Any], credentials: Mapping
 
 
 def moment_of(text: str | None) -> datetime | None:
-    """The moment that a header tells, in UTC."""
+    """The moment that a header gives, in UTC."""
     try:
         return parsedate_to_datetime(text or "").astimezone(UTC)
     except ValueError:
@@ -197,7 +198,7 @@ def _unpacked(raw: bytes, encoding: str, what: str) -> bytes:
     if encoding == "identity":
         return raw
     if encoding != "gzip":
-        raise SourceError(f"{what}: the answer is packed in a way that was not asked for.")
+        raise SourceError(f"{what}: the answer is packed in a way that was not requested.")
     try:
         return gzip.decompress(raw)
     except (EOFError, OSError, zlib.error):

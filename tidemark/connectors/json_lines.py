@@ -49,7 +49,7 @@ def plain(field: pa.Field) -> pa.Field:
     return pa.field(field.name, field.type)
 
 
-# --- objects that are told apart --------------------------------------------------------------------------------------
+# --- objects that fit and objects that do not -------------------------------------------------------------------------
 
 
 def objects_that_fit(objects: list[bytes], schema: pa.Schema, first: int = 0) -> tuple[pa.Table, list[int]]:
@@ -109,7 +109,7 @@ def untimed(type_: pa.DataType) -> pa.DataType:
 
 
 def settled(type_: pa.DataType) -> pa.DataType | None:
-    """The type without the parts that never had a value; None if that is all of it. Their type will be told by the first."""
+    """The type without the parts that never had a value; None if that is all of it. The first value will give their type."""
     if pa.types.is_null(type_):
         return None
     if pa.types.is_list(type_):

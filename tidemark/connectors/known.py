@@ -43,7 +43,7 @@ class Hashes:
 
 
 class Part:
-    """Hashes that came together. Their first halves, in order, nearly always tell that none of them came before."""
+    """Hashes that came together. Their first halves, in order, nearly always show that none of them came before."""
 
     def __init__(self, high: Half, low: Half, starts: Half | None = None) -> None:
         self.high, self.low = high, low

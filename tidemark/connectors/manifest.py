@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,35 +12,29 @@ from tidemark.config.cron import checked_cron
 from tidemark.config.document import Document, read_document
 from tidemark.config.environment import BadReference, substituted, with_environment
 from tidemark.config.explanation import problems_of
-from tidemark.config.problems import Place, as_error, did_you_mean, shown
+from tidemark.config.origin import Origin
+from tidemark.config.problems import Place, as_findings, did_you_mean
 from tidemark.config.schema import DIALECT, with_references
 from tidemark.connectors.durations import Duration
 from tidemark.connectors.forbidden import report_state_and_secrets
 from tidemark.connectors.registry import known_kinds
 from tidemark.connectors.stream import ManifestSection, StreamSpec, checked_name
 from tidemark.errors import ConfigError, UnknownStream
+from tidemark.parts import Claim
 
 LEAST = "The least it needs is `connector`, `kind`, and one entry with `id` and `key` under `streams`."
 ELSEWHERE = "Name a manifest that is there."
 
 _WHOLE_REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+_CONNECTOR = re.compile(r"^connector:[ \t]*[\"']?([A-Za-z0-9][A-Za-z0-9._-]*)", re.MULTILINE)
 
-Lines = dict[Place, int]
 
-
-@dataclass(frozen=True)
-class Origin:
-    """The file of a manifest and the lines of what is looked up later, for the errors of the day it is used."""
-
-    file: str
-    lines: Lines
-
-    def refuse(self, place: Place, words: str) -> ConfigError:
-        return ConfigError(f"{self.file}:{self.lines.get(place, 1)}: {shown(place)}: {words}")
+def _whole(value: Any) -> Any:
+    # What comes from the environment is text.
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 
 def _number(value: Any) -> Any:
-    # What comes from the environment is text.
     return float(value) if isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) else value
 
 
@@ -59,9 +52,11 @@ class Manifest(ManifestSection):
     schedule: str | None = None
     """When a run starts by itself: a cron expression such as "0 * * * *". Without it, never."""
     upkeep: str = "0 3 * * 0"
-    """When the tables are compacted and old files removed, if its schedule is on: a cron expression."""
+    """When the tables are compacted and old files removed: a cron expression."""
+    watch: Annotated[int, Field(ge=1), BeforeValidator(_whole)] | None = None
+    """Every how many seconds files or messages that wait are looked for, which starts a run. Without it, never."""
     freshness: Duration | None = None
-    """How old the last run may be before Dagster says that the streams are stale: PT2H."""
+    """How old the last run of a tenant may be before its check `is_fresh` fails: PT2H."""
     rate_limit: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_number)] | None = None
     """Requests to the source in a second, at most."""
     streams: Annotated[tuple[StreamSpec, ...], Field(min_length=1, strict=False)]
@@ -88,7 +83,7 @@ class Manifest(ManifestSection):
         if isinstance(self.credentials, str):
             if named is None:
                 words = "there is nowhere to look up credentials by name. Write fields with ${NAME} instead."
-                raise self._refuse(("credentials",), words)
+                raise self.written.refuse(("credentials",), words)
             return dict(named(self.credentials))
         return {field: self._resolved(value, ("credentials", field)) for field, value in (self.credentials or {}).items()}
 
@@ -102,10 +97,12 @@ class Manifest(ManifestSection):
         try:
             return substituted(value)
         except BadReference as error:
-            raise self._refuse(place, str(error)) from None
+            raise self.written.refuse(place, str(error)) from None
 
-    def _refuse(self, place: Place, words: str) -> ConfigError:
-        return (self.origin or Origin(f"connector {self.connector}", {})).refuse(place, words)
+    @property
+    def written(self) -> Origin:
+        """Where all this is written; without a file, the connector's name."""
+        return self.origin or Origin(f"connector {self.connector}")
 
     @field_validator("connector")
     @classmethod
@@ -144,19 +141,47 @@ class Manifest(ManifestSection):
 
 def load_manifest(path: Path) -> Manifest:
     """The manifest in the file; ConfigError with all that is wrong in it, a line each."""
-    document = read_document(path, str(path), least=LEAST, elsewhere=ELSEWHERE)
+    claim = read_manifest(path)
+    if claim.findings or claim.part is None:
+        raise ConfigError.of(claim.findings)
+    return claim.part
+
+
+def read_manifest(path: Path) -> Claim[Manifest]:
+    """The manifest in the file, or all that is wrong in it."""
+    try:
+        document = read_document(path, str(path), least=LEAST, elsewhere=ELSEWHERE)
+    except ConfigError as error:
+        return Claim(str(path), _likely_name(path), findings=error.findings, guessed=True)
     report_state_and_secrets(document)
     given = with_environment(document, _looked_up_later)
     _report_shared_ids(given, document)
-    origin = Origin(document.file, dict(document.lines))
+    origin = Origin(document.file, document.lines)
     manifest = None
     try:
         manifest = Manifest.model_validate({**given, "(origin)": origin}, by_alias=True, by_name=False)
     except ValidationError as error:
         document.problems += problems_of(error, document, Manifest)
-    if manifest is None or document.problems:
-        raise as_error(document.file, document.problems)
-    return manifest
+    findings, line = as_findings(document.file, document.problems), document.line(("connector",))
+    if _is_name(given.get("connector")):
+        return Claim(document.file, given["connector"], manifest, findings, line)
+    return Claim(document.file, _likely_name(path), None, findings, guessed=True)
+
+
+def _is_name(given: Any) -> bool:
+    try:
+        return isinstance(given, str) and bool(checked_name(given))
+    except ValueError:
+        return False
+
+
+def _likely_name(path: Path) -> str:
+    """The connector of a file that cannot be read: what is written behind `connector:`, or else the file's own name."""
+    try:
+        written = _CONNECTOR.search(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        written = None
+    return written[1] if written else path.stem
 
 
 def manifest_schema() -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-SYSTEM = "connectors"
+from tidemark.address import Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +16,9 @@ class StreamPlace:
         return f"{self.tenant}/{self.connector}/{self.stream}"
 
     @property
-    def subject(self) -> str:
-        return str(self)
-
-    @property
-    def lease(self) -> str:
-        return f"{SYSTEM}/{self}"
+    def address(self) -> str:
+        """What runs, marks and leases of the stream are filed under."""
+        return str(Address.stream(self.tenant, self.connector, self.stream))
 
     @property
     def table(self) -> str:

@@ -1,4 +1,4 @@
-"""A proxy in front of an HTTP source that does harm when it is told to: for tests of connectors.
+"""A proxy in front of an HTTP source that injects planned faults: for tests of connectors.
 
 with FaultProxy("http://127.0.0.1:4004") as proxy:
     proxy.plan(Answered(503), Reset(), on="/Orders?")
@@ -33,14 +33,14 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """All goes well, so many milliseconds later."""
+    """The source's own answer, so many milliseconds later."""
 
     milliseconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class CutGzip:
-    """The source's answer in gzip, without its end. Its length agrees: only unpacking tells."""
+    """The source's answer in gzip, without its end. Its length agrees: only unpacking shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ WEB_PAGE = Answered(200, b"<!DOCTYPE html><html><body>Please log in</body></html
 
 
 class FaultProxy:
-    """Forwards to `upstream`, each request `delay_ms` later. After the last planned fault all goes well."""
+    """Forwards to `upstream`, each request `delay_ms` later. After the last planned fault there are none."""
 
     def __init__(self, upstream: str, delay_ms: float = 0.0) -> None:
         self.delay_ms = delay_ms
-        # The paths that were asked for, with their queries, in the order they came.
+        # The paths that were requested, with their queries, in the order they came.
         self.seen: list[str] = []
         self._planned: list[tuple[str, Fault]] = []
         self._lock = threading.Lock()
@@ -75,7 +75,7 @@ class FaultProxy:
         self._planned += [(on, fault) for fault in faults]
 
     def calm(self) -> None:
-        """All requests from now on go well."""
+        """From now on no request has a fault."""
         with self._lock:
             self._planned.clear()
 

@@ -22,7 +22,7 @@ BUILT_IN = ("cdc", "files", "kafka", "odata", "salesforce", "sql")
 
 
 def known_kinds() -> tuple[str, ...]:
-    """The kinds there is a connector for. No connector is loaded to find out: their drivers are dear."""
+    """The kinds there is a connector for. No connector is loaded to find out: their drivers are slow to load."""
     return tuple(sorted({*_installed(), *Connector._by_kind}))
 
 
@@ -50,7 +50,7 @@ def _installed() -> frozenset[str]:
 
 
 def _load(kind: str) -> None:
-    """Loads only what is asked for, so that a broken connector installed beside it harms nobody."""
+    """Loads only what is requested, so that another connector that is broken harms nobody."""
     if kind in _installed() and find_spec(f"{kinds.__name__}.{kind}"):
         importlib.import_module(f"{kinds.__name__}.{kind}")
     else:

@@ -16,7 +16,7 @@ DEFAULT_PAGE = 10_000
 
 
 class ManifestSection(Section):
-    """A part of a manifest: its keys are the seed's, with underscores."""
+    """A part of a manifest: its keys are written with underscores."""
 
     model_config = ConfigDict(alias_generator=None)
 
@@ -32,7 +32,7 @@ def _one_or_more(value: Any) -> Any:
 
 
 def checked_name(text: str) -> str:
-    """An id that fits into paths and table names; a ValueError tells what is allowed."""
+    """An id that fits into paths and table names; a ValueError says what is allowed."""
     try:
         return checked_id(text, "it")
     except UsageError:
@@ -48,7 +48,7 @@ class StreamSpec(ManifestSection):
     source: Text = ""
     """The table, entity, path or topic at the source. Without it, the last part of the id."""
     key: Annotated[TextList, Field(min_length=1)]
-    """The fields that tell records apart."""
+    """The fields that identify a record."""
     cursor: Annotated[Text | Annotated[tuple[Text, ...], Field(min_length=1)] | None, BeforeValidator(_one_or_more)] = None
     """The field that orders changes, or a list of fields. Without it, every run reads everything."""
     cursor_type: Annotated[CursorType | tuple[CursorType, ...], BeforeValidator(_listed)] = "timestamp"
@@ -179,7 +179,7 @@ class StreamSpec(ManifestSection):
     @classmethod
     def _baseline_is_a_cursor(cls, baseline: Any, info: ValidationInfo) -> Any:
         if baseline is None or not {"id", "cursor", "cursor_type", "cursor_zone"} <= info.data.keys():
-            return baseline  # something else is wrong, and told already
+            return baseline  # something else is wrong, and reported already
         cursor, types = info.data["cursor"], info.data["cursor_type"]
         if cursor is None:
             raise ValueError("needs a cursor.")

@@ -4,8 +4,8 @@ It is a process of its own: drivers may wait for it without letting other thread
 
     python -m tidemark.connectors.tcp_proxy HOST PORT
 
-prints its port. For each line `BYTES` that it is told, one of the next connections is reset after so many bytes of the
-server's; all others go well, and after the line `calm` all of them.
+prints its port. For each line `BYTES` that it reads, one of the next connections is reset after so many bytes of the
+server's; all others are left alone, and after the line `calm` all of them.
 """
 
 import queue
@@ -38,7 +38,7 @@ class TcpProxy:
             self._told(str(size))
 
     def calm(self) -> None:
-        """All connections from now on go well."""
+        """From now on no connection is reset."""
         self._told(CALM)
 
     def _told(self, order: str) -> None:

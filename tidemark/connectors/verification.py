@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from duckdb import DuckDBPyConnection
+
 from tidemark.checks import CheckResult, failed
 from tidemark.connectors.contract import Window
 from tidemark.connectors.durations import Duration
 from tidemark.connectors.stream import StreamSpec
-from tidemark.lake import EVOLVING, LakeReader, SnapshotFiles, parquet
+from tidemark.lake import EVOLVING, LakeReader, files_between, parquet
 
 __all__ = ["CHECKS", "CheckResult", "failed", "verify_landing"]
 
@@ -34,14 +36,13 @@ def verify_landing(
     landed: int,
     stream: StreamSpec,
     window: Window,
-    known: Callable[[str], str],
+    known: Callable[[DuckDBPyConnection], str],
 ) -> list[CheckResult]:
-    """The verdicts on what this run added. `known` makes a query for hashes that must not come again, from earlier rows."""
+    """The verdicts on what this run added. `known` makes a query for hashes of earlier rows that must not come again."""
     if staged is None:
         return [CheckResult(name, True, "nothing new was read") for name in LANDED]
-    before = reader.files(table, base) if base is not None else None
-    after = reader.files(table, staged)
-    added = parquet(after.data.keys() - (before.data.keys() if before else set()), EVOLVING)
+    came, lost = files_between(reader.existing(table), base, staged)
+    added = parquet(came, EVOLVING)
     # SQLite compares times to the millisecond.
     timed = window.lower is not None and window.lower.timestamp is not None
     wide = replace(window, lower=window.lower.minus(MILLISECOND)) if timed and window.lower is not None else window
@@ -59,8 +60,8 @@ def verify_landing(
         if different < rows:
             different = one(f"SELECT count(DISTINCT content_hash) FROM {added}")
         again = 0
-        if before is not None:
-            again = one(f"SELECT count(*) FROM {added} SEMI JOIN ({known(before.evolving_sql)}) USING (content_hash)")
+        if base is not None:
+            again = one(f"SELECT count(*) FROM {added} SEMI JOIN ({known(db)}) USING (content_hash)")
         # The ends, as text, and some from between: texts may sort otherwise than what they mean.
         some = db.execute(f"SELECT cursor FROM {added} WHERE cursor IS NOT NULL USING SAMPLE {SAMPLED}").fetchall()
         texts = {text for text in (least, greatest, *(text for (text,) in some)) if text is not None}
@@ -69,7 +70,7 @@ def verify_landing(
         verdict("key_not_null", nameless, f"{rows} records have their key", "records lack a part of their key"),
         verdict("no_duplicate_landing", rows - different + again, f"{rows} records, each once", "records landed before"),
         verdict("cursor_within_window", outside, "all cursors are in the window", "cursors are outside the window"),
-        counts(before, after, rows, landed),
+        counts(len(lost), rows, landed),
     ]
 
 
@@ -94,8 +95,7 @@ def verdict(name: str, faults: int, good: str, bad: str) -> CheckResult:
     return CheckResult(name, not faults, good if not faults else f"{faults} {bad}", {"faults": faults})
 
 
-def counts(before: SnapshotFiles | None, after: SnapshotFiles, rows: int, landed: int) -> CheckResult:
-    lost = len((before.data.keys() if before else set()) - after.data.keys())
+def counts(lost: int, rows: int, landed: int) -> CheckResult:
     passed = rows == landed and not lost
     facts = {"landed by slices": landed, "rows in added files": rows, "earlier files gone": lost}
     return CheckResult("counts_add_up", passed, f"{landed} landed, {rows} staged, {lost} earlier files gone", facts)

@@ -1,4 +1,4 @@
-"""Who moves a mark, as far as the machine can tell."""
+"""Who moves a mark, as far as the machine knows."""
 
 import getpass
 import socket

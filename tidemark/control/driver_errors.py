@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from tidemark.control.address import shown
-from tidemark.errors import ControlError, ControlUnreachable
+from tidemark.control.url import shown
+from tidemark.errors import ControlAway, ControlError, ControlUnreachable
 
 CHECK_ADDRESS = "Check `control:` in the configuration, and that the database is up and lets this user in."
 
@@ -19,15 +19,42 @@ ADVICE = {
 }
 
 
+# Parts of what is said of a server that is away for now. Everything else is answered by somebody, and stays as it is.
+AWAY = (
+    "connection refused",
+    "connection reset",
+    "connection timeout",
+    "timeout expired",
+    "broken pipe",
+    "server closed the connection",
+    "terminating connection",
+    "starting up",
+    "shutting down",
+    "recovery mode",
+    "not yet accepting connections",
+    "too many clients",
+    "remaining connection slots",
+    "no route to host",
+    "network is unreachable",
+    "temporary failure in name resolution",
+    "name or service not known",
+    "could not translate host name",
+)
+
+
 def unreachable(error: Exception, url: sa.URL) -> ControlUnreachable:
     """The error for a database that could not be opened."""
-    return ControlUnreachable(f"control database {shown(url)} cannot be opened: {_words(error, url)}. {CHECK_ADDRESS}")
+    words = _words(error, url)
+    # psycopg reports one line for every address that it tried: the answer may be in any of them.
+    is_away = url.get_backend_name() != "sqlite" and any(part in str(error).lower() for part in AWAY)
+    kind = ControlAway if is_away else ControlUnreachable
+    return kind(f"control database {shown(url)} cannot be opened: {words}. {CHECK_ADDRESS}")
 
 
 def named(error: SQLAlchemyError, url: sa.URL) -> ControlError:
     """The error for a database that was open and failed."""
     if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return ControlUnreachable(f"control database {shown(url)} went away: {_words(error, url)}. {CHECK_ADDRESS}")
+        return ControlAway(f"control database {shown(url)} went away: {_words(error, url)}. {CHECK_ADDRESS}")
     words = _words(error, url)
     advice = next((advice for part, advice in ADVICE.items() if part in words), "Nothing was changed by this step.")
     return ControlError(f"control database {shown(url)} failed: {words}. {advice}")

@@ -47,6 +47,11 @@ def is_migrated(connection: sa.Connection) -> bool:
     return _revision(connection) == REVISION
 
 
+def has_schema(connection: sa.Connection) -> bool:
+    """Whether there is one of any version."""
+    return _revision(connection) is not None
+
+
 def _revision(connection: sa.Connection) -> str | None:
     if not sa.inspect(connection).has_table(VERSION_TABLE):
         return None

@@ -1,4 +1,4 @@
-"""Which process this is, told so that another one on the machine can see whether it still lives."""
+"""Which process this is, written so that another one on the machine can see whether it still lives."""
 
 import os
 import socket
@@ -28,15 +28,20 @@ def this_process() -> ProcessIdentity:
 
 def proven_dead(process: ProcessIdentity) -> bool:
     """Whether that process certainly runs no more; False for what cannot be seen from here."""
-    here = this_process()
-    known = process.boot_id is not None and process.started is not None
-    if not known or (process.host, process.boot_id) != (here.host, here.boot_id):
+    if not seen_from_here(process):
         return False
     seen = _state_and_start(process.pid)
     if seen is None:
         return not _pid_in_use(process.pid)
     state, started = seen
     return state in ENDED or started != process.started  # a later process may have got the same number
+
+
+def seen_from_here(process: ProcessIdentity) -> bool:
+    """Whether this process could see that one: the same machine, since the same boot, in the same space of process ids."""
+    here = this_process()
+    known = process.boot_id is not None and process.started is not None
+    return known and (process.host, process.boot_id) == (here.host, here.boot_id)
 
 
 def _boot_id() -> str | None:

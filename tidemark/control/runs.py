@@ -1,28 +1,34 @@
-"""The ledger of runs: one row for every run of any of the five systems."""
+"""The ledger of runs: one row for every run of any subject, under the subject's address."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
 import sqlalchemy as sa
 
+from tidemark.address import Address
 from tidemark.clock import Clock
-from tidemark.control.schema import runs
-from tidemark.control.transactions import Transactions
-from tidemark.errors import StateError, TidemarkError, UnknownRun, UsageError
+from tidemark.control.schema import forgotten_runs, marks, runs
+from tidemark.control.transactions import Transactions, add_to, insert_missing, set_tenant
+from tidemark.errors import LeaseLost, RunAbandoned, StateError, TidemarkError, UnknownRun, UsageError
 
 RUNNING = "running"
-COUNTING = ("published", "unchanged", "rolled-back")  # what "latest" looks at: runs that left a state behind
-FINISHED = (*COUNTING, "failed", "abandoned")
+ABANDONED = "abandoned"
+COUNTING = ("published", "unchanged")  # what "latest" looks at: runs that left a state behind
+FINISHED = (*COUNTING, "failed", ABANDONED)
+UPKEEP = "upkeep"  # the mode of runs that leave the state as it is: "latest" passes them over
+MARK_VERSION = "mark_version"  # in the detail of a run: the version of the subject's mark when the run ended
+FORGOTTEN_AT_ONCE = 10_000  # databases take no more parameters; what is left is removed by the next upkeep
+# Modes of runs that do not look for what is new: whatever was due before them is due after them.
+ASIDE = (UPKEEP, "rollback", "rewind", "restore", "backfill")
 
 
 @dataclass(frozen=True)
 class RunRecord:
     """One run as the ledger has it."""
 
-    system: str
     subject: str
     run_id: str
     status: str
@@ -35,6 +41,15 @@ class RunRecord:
     marker: str | None
     detail: dict[str, Any]
     error: str | None
+    dagster_run: str | None
+
+
+@dataclass(frozen=True)
+class NewestRuns:
+    """The newest run of a subject, and the newest that counts and looked for what is new. Successful upkeep is neither."""
+
+    newest: RunRecord
+    counting: RunRecord | None
 
 
 class RunFields(TypedDict, total=False):
@@ -59,86 +74,176 @@ class RunLedger:
         self._transactions = transactions
         self._clock = clock
 
-    def begin(self, system: str, subject: str, run_id: str, detail: Mapping[str, Any] | None = None) -> RunRecord:
+    def begin(
+        self, subject: str, run_id: str, *, dagster_run: str | None = None, detail: Mapping[str, Any] | None = None
+    ) -> RunRecord:
         """Enters the run as running; to begin it again while it runs, as a retried step does, changes nothing."""
-        with self._transactions.write("run_begin") as connection:
-            found = _row(connection, run_id)
-            if found is None:
-                row = {"system": system, "subject": subject, "run_id": run_id, "status": RUNNING}
-                connection.execute(sa.insert(runs).values(**row, started_at=self._clock.now(), detail=dict(detail or {})))
-                return _record(_row(connection, run_id))
-        if (found.system, found.subject, found.status) != (system, subject, RUNNING):
-            raise StateError(f"{subject}: run {run_id} is in the ledger already, as {_named(found)}. Use a new run id.")
-        return _record(found)
+        row: dict[str, Any] = {"subject": subject, "run_id": run_id, "status": RUNNING, "dagster_run": dagster_run}
+        row |= {"started_at": self._clock.now(), "detail": dict(detail or {})}
+
+        def enter(connection: sa.Connection, _repeated: bool) -> RunRecord:
+            insert_missing(connection, runs, row)
+            return _record(_row(connection, run_id))
+
+        record = self._transactions.write(enter, "run_begin")
+        if (record.subject, record.status) != (subject, RUNNING):
+            is_now = f"a run of {record.subject} that is {record.status}"
+            raise StateError(f"{subject}: run {run_id} is in the ledger already, as {is_now}. Use a new run id.")
+        return record
 
     def update(self, run_id: str, **fields: Unpack[RunFields]) -> RunRecord:
         """Adds to the row of a run that is still running."""
-        with self._transactions.write("run_update") as connection:
-            return _change(connection, run_id, _values(fields), fields.get("detail"))
+        values, detail = _values(fields), fields.get("detail")
+        return self._transactions.write(
+            lambda connection, _repeated: _change(connection, run_id, values, detail), "run_update"
+        )
 
     def finish(self, run_id: str, status: str, **fields: Unpack[RunFields]) -> RunRecord:
         """Closes the row of a run that is still running."""
         if status not in FINISHED:
             raise ValueError(f"run {run_id}: '{status}' is no way to finish. Allowed: {', '.join(FINISHED)}.")
-        values = {**_values(fields), "status": status, "finished_at": self._clock.now()}
-        with self._transactions.write("run_finish") as connection:
-            return _change(connection, run_id, values, fields.get("detail"))
+        if status == ABANDONED and not fields.get("error"):
+            fields["error"] = RunAbandoned("the process of this run ended before the run did; a later run closed its row.")
+        values, detail = {**_values(fields), "status": status, "finished_at": self._clock.now()}, fields.get("detail")
 
-    def find(self, system: str, subject: str, name: str) -> RunRecord:
+        def close(connection: sa.Connection, repeated: bool) -> RunRecord:
+            found = _row(connection, run_id)
+            if repeated and found is not None and found.status == status:
+                return _record(found)  # the commit that got no answer was made
+            left = {MARK_VERSION: _mark_version(connection, found.subject)} if found is not None else {}
+            return _change(connection, run_id, values, {**(detail or {}), **left})
+
+        return self._transactions.write(close, "run_finish")
+
+    def find(self, subject: str, name: str) -> RunRecord:
         """The run of that id, of that beginning of an id, or `latest`, `latest~1`, … among the runs that count."""
         back = re.fullmatch(r"latest(?:~(\d{1,9}))?", name)
         if back:
-            return self._back(system, subject, int(back[1] or 0))
+            return self._back(subject, int(back[1] or 0))
         begins = sa.func.substr(runs.c.run_id, 1, len(name)) == name  # LIKE minds case on one database only
-        query = _of(system, subject).where(begins).limit(6)
-        with self._transactions.read() as connection:
-            found = [_record(row) for row in connection.execute(query)] if name else []
+        found = self._records(_of(subject).where(begins).limit(6)) if name else []
         exact = [run for run in found if run.run_id == name]
         if not found:
-            raise UnknownRun(f"{subject}: no run '{name}' in its history. `tidemark history` lists them.")
+            raise UnknownRun(
+                f"{subject}: no run '{name}' in its history. `tidemark catalog|stream|model history` lists them."
+            )
         if len(found) > 1 and not exact:
             candidates = ", ".join(run.run_id for run in found[:5]) + (", …" if len(found) > 5 else "")
             raise UsageError(f"{subject}: several runs begin with '{name}': {candidates}. Give more of the id.")
         return (exact or found)[0]
 
-    def history(self, system: str, subject: str, limit: int | None = None) -> list[RunRecord]:
+    def history(self, subject: str, limit: int | None = None) -> list[RunRecord]:
         """The runs of a subject, newest first."""
-        with self._transactions.read() as connection:
-            return [_record(row) for row in connection.execute(_of(system, subject).limit(limit))]
+        return self._records(_of(subject).limit(limit))
 
-    def latest(self, system: str, subject: str, statuses: Sequence[str] = COUNTING) -> RunRecord | None:
+    def with_snapshot(self, subject: str, limit: int) -> list[RunRecord]:
+        """The newest runs that left a snapshot behind, however many failed since."""
+        return self._records(_of(subject).where(runs.c.snapshot.is_not(None)).limit(limit))
+
+    def latest(self, subject: str, statuses: Sequence[str] = COUNTING) -> RunRecord | None:
         """The newest run that ended in one of these ways."""
-        query = _of(system, subject).where(runs.c.status.in_(statuses)).limit(1)
-        with self._transactions.read() as connection:
-            row = connection.execute(query).one_or_none()
-        return None if row is None else _record(row)
+        return next(iter(self._records(_of(subject).where(_counts(statuses)).limit(1))), None)
 
-    def abandon_running(self, system: str, subject: str, except_run_id: str | None) -> list[str]:
-        """Closes the rows that killed processes left running; only the holder of the lease may call it."""
-        left = (runs.c.system == system, runs.c.subject == subject, runs.c.status == RUNNING)
-        query = sa.select(runs.c.run_id).where(*left).order_by(runs.c.number).with_for_update()
-        with self._transactions.write("run_abandon") as connection:
-            ids = [run_id for run_id in connection.scalars(query) if run_id != except_run_id]
-            connection.execute(
-                sa.update(runs)
-                .where(runs.c.run_id.in_(ids), runs.c.status == RUNNING)
-                .values(status="abandoned", finished_at=self._clock.now())
-            )
-        return ids
+    def running(self, subject: str) -> list[RunRecord]:
+        """The runs that have not finished, oldest first: to the holder of the lease, those of processes that were killed."""
+        return self._records(_of(subject).where(runs.c.status == RUNNING))[::-1]
 
-    def _back(self, system: str, subject: str, steps: int) -> RunRecord:
-        query = _of(system, subject).where(runs.c.status.in_(COUNTING)).offset(steps).limit(1)
-        with self._transactions.read() as connection:
-            row = connection.execute(query).one_or_none()
-        if row is None:
+    def carried_by(self, dagster_run: str) -> list[RunRecord]:
+        """The runs that a Dagster run carried, oldest first: one for each of its subjects that began."""
+        return self._records(sa.select(*RECORD).where(runs.c.dagster_run == dagster_run).order_by(runs.c.number))
+
+    def newest(self) -> list[NewestRuns]:
+        """Of every subject the newest run, and the newest that counts; sorted by subject."""
+
+        def both(connection: sa.Connection) -> list[NewestRuns]:
+            counting = {row.subject: _record(row) for row in connection.execute(_newest_of_each(looked_for_news()))}
+            shown = sa.or_(_counts(COUNTING), runs.c.status.not_in(COUNTING))
+            newest = (_record(row) for row in connection.execute(_newest_of_each(shown)))
+            return [NewestRuns(record, counting.get(record.subject)) for record in newest]
+
+        return sorted(self._transactions.read(both), key=lambda each: each.newest.subject)
+
+    def forget(self, subject: str, *, newest: int, before: datetime, kept: Collection[str]) -> int:
+        """Removes rows of runs that ended before then, are not among the newest and are not to be kept; returns how many.
+
+        Of every mode and way to end the newest stays: others look for the last run of a kind. Sums of the rest stay too.
+        Only for the holder of the subject's lease.
+        """
+        last = sa.select(sa.func.max(runs.c.number)).where(runs.c.subject == subject).group_by(runs.c.mode, runs.c.status)
+        old = sa.and_(
+            runs.c.subject == subject,
+            runs.c.status != RUNNING,
+            runs.c.finished_at < before,
+            runs.c.run_id.not_in(kept),
+            runs.c.number.not_in(_young(subject, newest)),
+            runs.c.number.not_in(last),
+        )
+
+        def remove(connection: sa.Connection, _repeated: bool) -> int:
+            found = sa.select(runs.c.number).where(old).order_by(runs.c.number).limit(FORGOTTEN_AT_ONCE)
+            numbers = [number for (number,) in connection.execute(found)]
+            chosen = runs.c.number.in_(numbers)
+            took = sa.func.coalesce(sa.func.sum(seconds_taken(connection.dialect.name)), 0)
+            sums = sa.select(runs.c.status, sa.func.count(), took).where(chosen).group_by(runs.c.status)
+            for status, count, seconds in connection.execute(sums).all():
+                row = {"subject": subject, "status": status, "runs": count, "seconds": float(seconds)}
+                add_to(connection, forgotten_runs, row, ("runs", "seconds"))
+            connection.execute(sa.delete(runs).where(chosen))
+            return len(numbers)
+
+        return self._transactions.write(remove, "run_forget")
+
+    def oldest_begin(self, subject: str, *, newest: int, kept: Collection[str]) -> datetime | None:
+        """When the first of the newest runs and of those to be kept began."""
+        wanted = sa.or_(runs.c.run_id.in_(kept), runs.c.number.in_(_young(subject, newest)))
+        query = sa.select(sa.func.min(runs.c.started_at)).where(runs.c.subject == subject, wanted)
+        moment: datetime | None = self._transactions.read(lambda connection: connection.execute(query).scalar())
+        return moment
+
+    def _back(self, subject: str, steps: int) -> RunRecord:
+        found = self._records(_of(subject).where(_counts(COUNTING)).offset(steps).limit(1))
+        if not found:
             ago = "no run that counts yet" if steps == 0 else f"not as many as {steps + 1} runs that count"
-            raise UnknownRun(f"{subject}: {ago}. `tidemark history` lists its runs.")
-        return _record(row)
+            raise UnknownRun(f"{subject}: {ago}. `tidemark catalog|stream|model history` lists its runs.")
+        return found[0]
+
+    def _records(self, query: sa.Select[Any]) -> list[RunRecord]:
+        return self._transactions.read(lambda connection: [_record(row) for row in connection.execute(query)])
 
 
-def _of(system: str, subject: str) -> sa.Select[Any]:
-    where = (runs.c.system == system, runs.c.subject == subject)
-    return sa.select(*RECORD).where(*where).order_by(runs.c.number.desc())
+def _mark_version(connection: sa.Connection, subject: str) -> int:
+    set_tenant(connection, Address.tenant_of(subject) or "")
+    return connection.execute(sa.select(marks.c.version).where(marks.c.subject == subject)).scalar() or 0
+
+
+def _young(subject: str, newest: int) -> sa.Select[Any]:
+    of_subject = sa.select(runs.c.number).where(runs.c.subject == subject)
+    return of_subject.order_by(runs.c.number.desc()).limit(newest)
+
+
+def _of(subject: str) -> sa.Select[Any]:
+    return sa.select(*RECORD).where(runs.c.subject == subject).order_by(runs.c.number.desc())
+
+
+def _counts(statuses: Sequence[str]) -> sa.ColumnElement[bool]:
+    return sa.and_(runs.c.status.in_(statuses), runs.c.mode.is_distinct_from(UPKEEP))
+
+
+def looked_for_news() -> sa.ColumnElement[bool]:
+    """Runs that count and answer whatever was due: a schedule's tick, a change of the source."""
+    return sa.and_(runs.c.status.in_(COUNTING), sa.func.coalesce(runs.c.mode, "").not_in(ASIDE))
+
+
+def seconds_taken(dialect: str) -> sa.ColumnElement[Any]:
+    """How long a run took, computed by the database."""
+    if dialect == "postgresql":
+        return sa.extract("epoch", runs.c.finished_at) - sa.extract("epoch", runs.c.started_at)
+    return (sa.func.julianday(runs.c.finished_at) - sa.func.julianday(runs.c.started_at)) * 86_400
+
+
+def _newest_of_each(condition: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    newest = sa.select(sa.func.max(runs.c.number)).where(condition).group_by(runs.c.subject)
+    return sa.select(*RECORD).where(runs.c.number.in_(newest))
 
 
 def _row(connection: sa.Connection, run_id: str) -> Any:
@@ -147,10 +252,6 @@ def _row(connection: sa.Connection, run_id: str) -> Any:
 
 def _record(row: Any) -> RunRecord:
     return RunRecord(**row._mapping)
-
-
-def _named(row: Any) -> str:
-    return f"a run of {row.system} {row.subject} that is {row.status}"
 
 
 def _change(connection: sa.Connection, run_id: str, values: dict[str, Any], detail: Mapping[str, Any] | None) -> RunRecord:
@@ -166,7 +267,10 @@ def _change(connection: sa.Connection, run_id: str, values: dict[str, Any], deta
     else:
         changed = connection.execute(sa.update(runs).where(*running).values(**values)).rowcount
     if not changed:
-        raise StateError(f"run {run_id} of {found.subject} is {found.status} and cannot be changed any more.")
+        raise LeaseLost(
+            f"{found.subject}: run {run_id} is {found.status} and cannot be changed any more: it has ended, or another run "
+            "took over from it. Start a new one."
+        )
     return _record(_row(connection, run_id))
 
 

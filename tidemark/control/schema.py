@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
-REVISION = "0002"  # of the newest migration; lets a process that finds it skip Alembic
+REVISION = "0004"  # of the newest migration; lets a process that finds it skip Alembic
 VERSION_TABLE = "tidemark_version"
 
 metadata = sa.MetaData()
@@ -40,7 +40,6 @@ runs = sa.Table(
     metadata,
     sa.Column("number", BigNumber, primary_key=True, autoincrement=True),  # the order they began in
     sa.Column("run_id", sa.Text, nullable=False, unique=True),
-    sa.Column("system", sa.Text, nullable=False),
     sa.Column("subject", sa.Text, nullable=False),
     sa.Column("status", sa.Text, nullable=False),
     sa.Column("mode", sa.Text),
@@ -52,29 +51,58 @@ runs = sa.Table(
     sa.Column("marker", sa.Text),
     sa.Column("detail", sa.JSON, nullable=False),
     sa.Column("error", sa.Text),
-    sa.Index("tidemark_runs_of_subject", "system", "subject", "number"),
+    sa.Column("dagster_run", sa.Text),  # the Dagster run that carried it
+    sa.Index("tidemark_runs_of_subject", "subject", "number"),
+    sa.Index("tidemark_runs_of_dagster_run", "dagster_run"),
 )
 
+# What is left of runs whose rows upkeep removed: a counter that went down would be taken for a new one.
+forgotten_runs = sa.Table(
+    "tidemark_forgotten_runs",
+    metadata,
+    sa.Column("subject", sa.Text, primary_key=True),
+    sa.Column("status", sa.Text, primary_key=True),
+    sa.Column("runs", sa.BigInteger, nullable=False),
+    sa.Column("seconds", sa.Float, nullable=False),
+)
+
+# The three tables of marks. `tenant` is '' for subjects of no tenant: on PostgreSQL row-level security shows those rows to
+# everybody, and all others only to a transaction of their tenant.
 marks = sa.Table(
     "tidemark_marks",
     metadata,
     sa.Column("subject", sa.Text, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
     sa.Column("version", sa.BigInteger, nullable=False),
-    sa.Column("value", sa.Text, nullable=False),
+    sa.Column("has_value", sa.Boolean, nullable=False),  # false after a reset: the row stays, so that versions count on
+    sa.Column("field", sa.Text),
     sa.Column("snapshot", sa.BigInteger),
     sa.Column("run_id", sa.Text),
     sa.Column("moved_at", Moment, nullable=False),
 )
 
-# Triggers refuse to change or delete a row of it.
+# The value of every version, the current one included. Not append-only: a new key re-seals them.
+mark_values = sa.Table(
+    "tidemark_mark_values",
+    metadata,
+    sa.Column("subject", sa.Text, primary_key=True),
+    sa.Column("version", sa.BigInteger, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("field", sa.Text),
+    sa.Column("value", sa.Text, nullable=False),  # plain, or sealed for the subjects of a tenant
+)
+
+# Triggers refuse to change or delete a row of it; it holds no value.
 mark_audit = sa.Table(
     "tidemark_mark_audit",
     metadata,
     sa.Column("id", BigNumber, primary_key=True, autoincrement=True),
     sa.Column("subject", sa.Text, nullable=False),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),  # commit, rewind or reset
     sa.Column("from_version", sa.BigInteger),
     sa.Column("to_version", sa.BigInteger, nullable=False),
-    sa.Column("value", sa.Text, nullable=False),
+    sa.Column("restored_version", sa.BigInteger),  # whose value a rewind took up again
     sa.Column("snapshot", sa.BigInteger),
     sa.Column("run_id", sa.Text),
     sa.Column("actor", sa.Text, nullable=False),
@@ -96,50 +124,4 @@ leases = sa.Table(
     sa.Column("process_started", sa.Text),
     sa.Column("held_since", Moment),
     sa.Column("expires_at", Moment),
-)
-
-# The three tables of streams: on PostgreSQL row-level security shows a transaction the rows of its tenant only.
-stream_state = sa.Table(
-    "tidemark_stream_state",
-    metadata,
-    sa.Column("tenant_id", sa.Text, primary_key=True),
-    sa.Column("connector_id", sa.Text, primary_key=True),
-    sa.Column("stream_id", sa.Text, primary_key=True),
-    sa.Column("version", sa.BigInteger, nullable=False),
-    sa.Column("cursor_field", sa.Text),  # NULL after a reset: the row stays, so that the versions count on
-    sa.Column("run_id", sa.Text),
-    sa.Column("updated_at", Moment, nullable=False),
-)
-
-# The value of every version, the current one included. Not append-only: a new key seals them anew.
-stream_value = sa.Table(
-    "tidemark_stream_value",
-    metadata,
-    sa.Column("tenant_id", sa.Text, primary_key=True),
-    sa.Column("connector_id", sa.Text, primary_key=True),
-    sa.Column("stream_id", sa.Text, primary_key=True),
-    sa.Column("version", sa.BigInteger, primary_key=True),
-    sa.Column("cursor_field", sa.Text, nullable=False),
-    sa.Column("sealed", sa.Text, nullable=False),
-)
-
-# Triggers refuse to change or delete a row of it; it holds no value.
-stream_audit = sa.Table(
-    "tidemark_stream_audit",
-    metadata,
-    sa.Column("id", BigNumber, primary_key=True, autoincrement=True),
-    sa.Column("tenant_id", sa.Text, nullable=False),
-    sa.Column("connector_id", sa.Text, nullable=False),
-    sa.Column("stream_id", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("from_version", sa.BigInteger),
-    sa.Column("to_version", sa.BigInteger, nullable=False),
-    sa.Column("restored_version", sa.BigInteger),  # whose value a rewind took up again
-    sa.Column("run_id", sa.Text),
-    sa.Column("actor", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("at", Moment, nullable=False),
-    sa.UniqueConstraint(
-        "tenant_id", "connector_id", "stream_id", "to_version", name="tidemark_stream_audit_one_move_a_version"
-    ),
 )

@@ -12,6 +12,7 @@ from typing import NoReturn
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from tidemark.address import STREAM
 from tidemark.errors import ConfigError, StateKeyMissing, StateSealBroken
 
 FORM = "v1"  # of the sealed text: form, key id, base64 of nonce and ciphertext
@@ -23,15 +24,23 @@ _KEY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a sealed value belongs; moved to another row, tenant or version it does not open."""
+    """Where a sealed value belongs: address and version. Moved to another row, tenant or version it does not open."""
 
-    tenant_id: str
-    connector_id: str
-    stream_id: str
+    subject: str
     version: int
 
     def __str__(self) -> str:
-        return f"{self.tenant_id}/{self.connector_id}/{self.stream_id} version {self.version}"
+        return f"{self.subject} version {self.version}"
+
+    @property
+    def bound_to(self) -> list[str | int]:
+        """What a value is sealed together with.
+
+        For `stream/…` the three parts without the system: so it was before subjects had addresses, and values that were
+        sealed then must still open.
+        """
+        system, _, name = self.subject.partition("/")
+        return [*name.split("/"), self.version] if system == STREAM else [self.subject, self.version]
 
 
 class Keyring:
@@ -45,6 +54,11 @@ class Keyring:
             raise ConfigError(f"a key of state has an id of up to 64 letters, digits, '.', '_', '-', and {KEY_BYTES} bytes.")
         self.ids = tuple(keys)
         self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.items()}
+
+    @classmethod
+    def temporary(cls) -> "Keyring":
+        """A key that nobody keeps, for those who seal nothing."""
+        return cls({"temporary": os.urandom(KEY_BYTES)})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.ids)})"
@@ -67,7 +81,7 @@ class Keyring:
         return self.newest_prefix + b64encode(nonce + hidden).decode()
 
     def open(self, sealed: str, place: Place) -> str:
-        """The value that was sealed; `StateKeyMissing` or `StateSealBroken` if that cannot be told."""
+        """The value that was sealed; `StateKeyMissing` or `StateSealBroken` if it does not open."""
         key_id, body = _parts(sealed, place)
         cipher = self._ciphers.get(key_id)
         if cipher is None:
@@ -84,7 +98,7 @@ class Keyring:
 
 def _bound_to(key_id: str, place: Place) -> bytes:
     # A JSON list, so that no two places read the same, whatever their ids are.
-    return json.dumps([FORM, key_id, place.tenant_id, place.connector_id, place.stream_id, place.version]).encode()
+    return json.dumps([FORM, key_id, *place.bound_to]).encode()
 
 
 def _parts(sealed: str, place: Place) -> tuple[str, bytes]:

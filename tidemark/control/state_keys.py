@@ -1,4 +1,4 @@
-"""Where the keys of state come from: the environment, a file, or a key made beside the SQLite database."""
+"""Where the keys of state come from: the environment, a file, or a key made next to the SQLite database."""
 
 import os
 import secrets
@@ -6,6 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from pathlib import Path
 
+from tidemark.control.files import make_folder
 from tidemark.control.sealing import KEY_BYTES, Keyring
 from tidemark.errors import ConfigError, StateKeyMissing
 
@@ -20,7 +21,7 @@ HOW_TO_SET = (
 
 
 def read_keyring(sqlite_folder: Path | None) -> Keyring:
-    """The keys that are set; without any, those of the file beside the SQLite database, which is made if need be."""
+    """The keys that are set; without any, those of the file next to the SQLite database, which is made if need be."""
     listed, named_file = os.environ.get(KEYS, "").strip(), os.environ.get(KEYS_FILE, "").strip()
     if listed and named_file:
         raise ConfigError(f"{KEYS} and {KEYS_FILE} are both set: unset one, so that it is certain which key seals.")
@@ -68,12 +69,12 @@ def _made_file(folder: Path) -> Path:
     """The key file of a SQLite database: whole from its first moment on, and never written twice."""
     path = folder / MADE_FILE
     temporary = folder / f".{MADE_FILE}-{secrets.token_hex(8)}"
-    # The id is random: the file of another database is then told by name, not by values that do not open.
+    # The id is random: the file of another database is then known by name, not by values that do not open.
     line = f"{secrets.token_hex(4)}:{b64encode(secrets.token_bytes(KEY_BYTES)).decode()}\n"
     try:
         if path.exists():
             return path
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         try:
             _write_durably(temporary, line)
             os.link(temporary, path)  # fails where a rename would replace: two that start at once end with one key

@@ -1,25 +1,32 @@
-"""Transactions on the control database: migrated before the first, every failure named."""
+"""Transactions on the control database: migrated before the first, every failure named, short outages ridden out."""
 
+import logging
 import os
-import sqlite3
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from tidemark.control.address import control_url, shown
 from tidemark.control.driver_errors import named, unreachable
-from tidemark.control.migration import is_migrated, migrate
-from tidemark.errors import ControlUnreachable
+from tidemark.control.engines import empty_database, engine_for
+from tidemark.control.migration import has_schema, is_migrated, migrate
+from tidemark.control.url import control_url, shown
+from tidemark.errors import ControlAway
 from tidemark.faults import fault_point
 
-BUSY_SECONDS = 30  # how long a writer waits for another; `?timeout=` in a SQLite URL says otherwise
-CONNECT_SECONDS = 10
+RIDE_OUT = 30.0  # seconds for which an operation is tried again while the database is away
+
+Result = TypeVar("Result")
+# A write is given its connection, and whether an attempt before it may have been committed without an answer.
+Write = Callable[[sa.Connection, bool], Result]
+
+log = logging.getLogger(__name__)
 
 
 class Transactions:
@@ -50,23 +57,88 @@ class Transactions:
         self._owner = 0
         self._migrated = False
 
-    @contextmanager
-    def read(self) -> Iterator[sa.Connection]:
-        """One consistent view of the database."""
-        with self._transaction(self._ready_engine(), write=False) as connection:
-            yield connection
+    def read(self, work: Callable[[sa.Connection], Result]) -> Result:
+        """What the work finds in one consistent view of the database."""
 
-    @contextmanager
-    def write(self, effect: str | None = None) -> Iterator[sa.Connection]:
-        """All or nothing; `effect` names the fault points before and after it."""
+        def attempt() -> Result:
+            with self.reading() as connection:
+                return work(connection)
+
+        return self.patiently(attempt)
+
+    def write(self, work: Write[Result], effect: str | None = None) -> Result:
+        """What the work returns, when all of it is committed; `effect` names the fault points before and after it.
+
+        The work is done again if the database went away. When that happened during the commit, nobody can say whether it
+        was made: the work is then given True, and recognises what it has written itself.
+        """
+        unknown = False
+
+        def attempt() -> Result:
+            nonlocal unknown
+            committing = False
+            try:
+                with self.writing() as connection:
+                    result = work(connection, unknown)
+                    committing = True
+                return result
+            except ControlAway:
+                unknown = unknown or committing
+                raise
+
         if effect:
             fault_point(f"control.before_{effect}")
-        with self._transaction(self._ready_engine(), write=True) as connection:
-            yield connection
+        result = self.patiently(attempt)
         if effect:
             fault_point(f"control.after_{effect}")
+        return result
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """One attempt to read. Where nothing is yet nothing is created for it: an empty database in memory answers."""
+        if self.exists():
+            with self._transaction(self._ready_engine(), write=False) as connection:
+                yield connection
+        else:
+            with empty_database() as engine, self._transaction(engine, write=False) as connection:
+                yield connection
+
+    def exists(self) -> bool:
+        """Whether there is a database of ours yet. To ask creates none."""
+        if self._migrated:
+            return True
+        if self.sqlite_folder is not None:
+            return Path(str(self._url.database)).exists()
+        with self._transaction(self._open(), write=False) as connection:
+            return has_schema(connection)
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """One attempt to write: all or nothing."""
+        with self._transaction(self._ready_engine(), write=True) as connection:
+            yield connection
 
     def migrate(self) -> None:
+        self.patiently(self._migrate)
+
+    def close(self) -> None:
+        """Lets go of the connections; the next use opens new ones."""
+        if self._engine is not None:
+            self._engine.dispose(close=self._owner == os.getpid())
+        self._forget()
+
+    def patiently(self, attempt: Callable[[], Result]) -> Result:
+        """Tries again for a while if the database is away."""
+        retrying = Retrying(
+            retry=retry_if_exception_type(ControlAway),
+            wait=wait_random_exponential(multiplier=0.1, max=2),
+            stop=stop_after_delay(RIDE_OUT),
+            before_sleep=_report_first,
+            reraise=True,
+        )
+        return retrying(attempt)
+
+    def _migrate(self) -> None:
         engine = self._open()
         with self._transaction(engine, write=False) as connection:
             self._migrated = is_migrated(connection)
@@ -75,12 +147,6 @@ class Transactions:
         with self._transaction(engine, write=True) as connection:
             migrate(connection, shown(self._url))
         self._migrated = True
-
-    def close(self) -> None:
-        """Lets go of the connections; the next use opens new ones."""
-        if self._engine is not None:
-            self._engine.dispose(close=self._owner == os.getpid())
-        self._forget()
 
     @contextmanager
     def _transaction(self, engine: sa.Engine, *, write: bool) -> Iterator[sa.Connection]:
@@ -98,7 +164,7 @@ class Transactions:
     def _ready_engine(self) -> sa.Engine:
         engine = self._open()
         if not self._migrated:
-            self.migrate()
+            self._migrate()
         return engine
 
     def _open(self) -> sa.Engine:
@@ -107,48 +173,31 @@ class Transactions:
                 return self._engine
             if self._engine is not None:  # after a fork: the connections are the parent's, and stay open for it
                 self._engine.dispose(close=False)
-            self._engine = _sqlite(self._url) if self._url.get_backend_name() == "sqlite" else _postgresql(self._url)
+            self._engine = engine_for(self._url)
             self._owner = os.getpid()
             return self._engine
 
 
-def _postgresql(url: sa.URL) -> sa.Engine:
-    options = {"connect_timeout": CONNECT_SECONDS, "application_name": "tidemark"}
-    missing = {key: value for key, value in options.items() if key not in url.query}
-    return sa.create_engine(url, pool_pre_ping=True, hide_parameters=True, connect_args=missing)
+def insert_missing(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> None:
+    """Inserts a row unless one of its key exists; waits for a transaction that is about to insert it."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    connection.execute(insert(table).values(**row).on_conflict_do_nothing())
 
 
-def _sqlite(url: sa.URL) -> sa.Engine:
-    try:
-        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ControlUnreachable(
-            f"control database {shown(url)}: its folder cannot be made ({error.strerror}). "
-            "Check `control:` in the configuration."
-        ) from None
-    options = {} if "timeout" in url.query else {"timeout": BUSY_SECONDS}
-    engine = sa.create_engine(url, hide_parameters=True, connect_args=options)
-    sa.event.listen(engine, "connect", _prepare_sqlite)
-    sa.event.listen(engine, "begin", _begin_sqlite)
-    return engine
+def add_to(connection: sa.Connection, table: sa.Table, row: dict[str, Any], added: Sequence[str]) -> None:
+    """Inserts a row; if one of its key exists, adds these columns to it instead."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    new = insert(table).values(**row)
+    sums = {name: table.c[name] + new.excluded[name] for name in added}
+    connection.execute(new.on_conflict_do_update(index_elements=table.primary_key.columns, set_=sums))
 
 
-def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # else Python begins transactions of its own, too late and of the wrong kind
-    connection.execute("PRAGMA foreign_keys = ON")
-    deadline = time.monotonic() + BUSY_SECONDS
-    # SQLite does not wait its busy time when two processes turn WAL on at once: it fails, so we ask again.
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
+def _report_first(state: RetryCallState) -> None:
+    if state.attempt_number == 1 and state.outcome is not None:
+        log.warning("%s Trying again for up to %g seconds.", state.outcome.exception(), RIDE_OUT)
 
 
-def _begin_sqlite(connection: sa.Connection) -> None:
-    # A deferred transaction that reads first and writes later fails if another wrote in between.
-    write = connection.get_execution_options().get("write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+def set_tenant(connection: sa.Connection, tenant: str) -> None:
+    """Says to PostgreSQL's row-level security whose rows this transaction may see and write."""
+    if tenant and connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.set_config("tidemark.tenant", tenant, True)))

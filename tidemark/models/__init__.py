@@ -1,1 +1,1 @@
-"""Models: queries whose results are kept in step with their sources as tables and views of the lake."""
+"""Models: queries whose results are kept in sync with their sources as tables and views of the lake."""

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from tidemark.checks import CheckResult
 from tidemark.config.values import Percent, Switch, Text, TextList
 from tidemark.connectors.stream import ManifestSection
-from tidemark.lake import CATALOG
+from tidemark.lake_names import CATALOG
 from tidemark.models.sql import literal
 
 Kind = Literal["unique", "not_null", "accepted_values", "relationships", "row_count_change"]
@@ -78,7 +78,7 @@ class ModelCheck(ManifestSection):
     name: Text = ""
     """What the check is called. Without it, its kind and its columns."""
     blocking: Switch = True
-    """Whether a failure keeps the run from publishing; otherwise it is only told."""
+    """Whether a failure keeps the run from publishing; otherwise it is only reported."""
     where: Text | None = None
     """A condition: only rows that satisfy it are looked at."""
 
@@ -134,8 +134,8 @@ class ModelCheck(ManifestSection):
         if self.row_count_change is not None:
             return self._verdict_on_change(row["before"], row["after"])
         facts = {"failed": int(row["failed"]), "rows": int(row["rows"]), "examples": list(row["examples"])}
-        told = _WRONG[self.kind].format(**facts) if facts["failed"] else _FINE[self.kind]
-        return CheckResult(self.name, not facts["failed"], f"{', '.join(self.columns)}: {told}", facts)
+        words = _WRONG[self.kind].format(**facts) if facts["failed"] else _FINE[self.kind]
+        return CheckResult(self.name, not facts["failed"], f"{', '.join(self.columns)}: {words}", facts)
 
     def _bad(self, rows: str) -> str:
         """One row for each bad value: how many rows have it, and the value as text."""
@@ -177,8 +177,8 @@ class ModelCheck(ManifestSection):
 # The first and the last: a million bad values must not go to one task for two of them.
 _EXAMPLES = "array_distinct(array_compact(array(min(_value), max(_value))))"
 _FINE = {
-    "unique": "every value once",
-    "not_null": "always there",
+    "unique": "every value is unique",
+    "not_null": "no NULLs",
     "accepted_values": "accepted values only",
     "relationships": "every value leads somewhere",
 }

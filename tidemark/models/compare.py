@@ -158,7 +158,7 @@ def same(one: IcebergType, other: IcebergType) -> bool:
 def _renamed(
     query: Sequence[NestedField], table: Sequence[NestedField], changes: Sequence[Change]
 ) -> Iterator[tuple[str, str]]:
-    """Columns that went and came with the same type at the same place: most likely one column with another name."""
+    """Columns removed and added with the same type at the same place: most likely one column with another name."""
     new = {change.name.lower() for change in changes if change.kind == "new" and not change.nested}
     missing = {change.name.lower() for change in changes if change.kind == "missing" and not change.nested}
     for old, now in zip(table, query, strict=False):

@@ -1,30 +1,41 @@
 """Models as a whole: who reads whom, in which order they run, and where every column comes from."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING
 
 from tidemark.config import Config
 from tidemark.config.problems import did_you_mean
+from tidemark.connectors.manifest import Manifest
 from tidemark.connectors.manifests import load_manifests
-from tidemark.errors import ConfigError, UnknownModel
-from tidemark.lake import LakeReader
+from tidemark.errors import UnknownModel
+from tidemark.models.files import read_models
 from tidemark.models.lineage import STAR, Fields, Lineage
-from tidemark.models.project import Model, read_models
+from tidemark.models.project import Model
+from tidemark.models.references import Tables, resolved
 from tidemark.models.tables import BronzeName, bronze_names, fields_of, known_now
 from tidemark.models.tracing import lineage_of
+from tidemark.parts import Broken, Parts, refuse_broken
+
+if TYPE_CHECKING:
+    from tidemark.lake import LakeReader
 
 
 @dataclass(frozen=True)
 class Project:
-    """All models, each behind those it reads."""
+    """All models in dependency order, and those that cannot be used."""
 
     models: Mapping[str, Model] = field(default_factory=dict)
     bronze: Mapping[str, BronzeName] = field(default_factory=dict)
+    broken: tuple[Broken, ...] = ()
+    # What its models may read apart from each other.
+    tables: Tables = field(default_factory=Tables)
 
     def find(self, name: str) -> Model:
         if name not in self.models:
+            refuse_broken(self.broken, name)
             listed = ", ".join(sorted(self.models)) or "none; write `models: FOLDER` into the configuration"
             raise UnknownModel(f"no model '{name}'.{did_you_mean(name, self.models)} Models: {listed}.")
         return self.models[name]
@@ -44,6 +55,13 @@ class Project:
                 wanted |= self._reached(each, self.read_by) if name.endswith("+") else set()
         return [model for name, model in self.models.items() if name in wanted]
 
+    def broken_among(self, names: Sequence[str]) -> list[Broken]:
+        """The broken models that a selection means as well: all without a name, or by a pattern."""
+        patterns = [name.removeprefix("+").removesuffix("+") for name in names]
+        return [
+            each for each in self.broken if not names or any(fnmatchcase(each.name or "", pattern) for pattern in patterns)
+        ]
+
     def reads(self, name: str) -> list[str]:
         """The models that a model reads itself."""
         return [each for each in self.models[name].references if each in self.models]
@@ -57,11 +75,11 @@ class Project:
         return [self.bronze[each] for each in self.models[name].references if each in self.bronze]
 
     def lineage(self, name: str, known: Mapping[str, Fields] | None = None) -> Lineage:
-        """Where its columns come from. What is `known` of tables adds to what the files tell."""
+        """Where its columns come from. What is `known` of tables adds to what the files say."""
         return self.lineages([f"+{self.find(name).name}"], known)[name]
 
     def lineages(self, names: Sequence[str] = (), known: Mapping[str, Fields] | None = None) -> dict[str, Lineage]:
-        """The lineage of all that are selected, each behind those it reads."""
+        """The lineage of all that are selected, in dependency order."""
         columns = {each: bronze.columns for each, bronze in self.bronze.items()} | dict(known or {})
         found: dict[str, Lineage] = {}
         for model in self.selected(names):
@@ -71,7 +89,7 @@ class Project:
                 columns[model.name] = Fields.named(*traced.columns)
         return found
 
-    def stored(self, reader: LakeReader, names: Sequence[str] = ()) -> dict[str, Fields]:
+    def stored(self, reader: "LakeReader", names: Sequence[str] = ()) -> dict[str, Fields]:
         """The columns that the tables which the selected models read have in the lake now."""
         found: dict[str, Fields] = {}
         for table in {each for model in self.selected(names) for each in model.references}:
@@ -92,44 +110,27 @@ class Project:
         return found
 
 
-def load_project(config: Config) -> Project:
-    """The project that the configuration names; an empty one if it names none."""
+def load_project(config: Config, manifests: Parts[Manifest] | None = None) -> Project:
+    """The project that the configuration names; an empty one if it names none. Models that are wrong are in `broken`.
+
+    Whoever has loaded the manifests gives them.
+    """
     if config.models is None:
         return Project()
-    bronze = bronze_names(config, load_manifests(config))
-    models = read_models(config.models)
-    refuse_unknown_tables(models, bronze, config.models.external)
-    return Project(in_order(models), bronze)
+    manifests = load_manifests(config) if manifests is None else manifests
+    bronze = bronze_names(config, manifests)
+    tables = Tables.of(config, config.models, manifests, bronze)
+    models = Parts(resolved(read_models(config, config.models), tables))
+    return Project(in_order(models), bronze, models.broken, tables)
 
 
-def refuse_unknown_tables(models: Iterable[Model], bronze: Iterable[str], external: Iterable[str]) -> None:
-    """Names every table that is neither a model, nor Bronze, nor said to be somebody else's."""
-    models = list(models)
-    known = {model.name for model in models} | set(bronze)
-    wrong = [
-        f"{model.path}:{each.line}: there is no table {each.name}.{did_you_mean(each.name, known)} Models read models, "
-        "Bronze, and what `models: external:` names."
-        for model in models
-        for each in model.found
-        if each.name not in known and not any(fnmatchcase(each.name, pattern) for pattern in external)
-    ]
-    if wrong:
-        raise ConfigError("\n".join(wrong))
-
-
-def in_order(models: Iterable[Model]) -> dict[str, Model]:
-    """The models so that each stands behind those it reads; the same every time."""
-    named = {model.name: model for model in models}
-    sorter = TopologicalSorter({name: sorted(set(model.references) & set(named)) for name, model in named.items()})
-    try:
-        sorter.prepare()
-    except CycleError as error:
-        circle = list(reversed(error.args[1]))
-        told = " reads ".join(circle)
-        raise ConfigError(f"{named[circle[0]].path}: models read each other in a circle: {told}.") from None
+def in_order(models: Mapping[str, Model]) -> dict[str, Model]:
+    """The models in dependency order; the same every time."""
+    sorter = TopologicalSorter({name: sorted(set(model.references) & set(models)) for name, model in models.items()})
+    sorter.prepare()
     found: dict[str, Model] = {}
     while sorter.is_active():
         ready = sorted(sorter.get_ready())
-        found |= {name: named[name] for name in ready}
+        found |= {name: models[name] for name in ready}
         sorter.done(*ready)
     return found

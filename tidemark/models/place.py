@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
+from tidemark.address import Address
 from tidemark.errors import ConfigError
-from tidemark.lake import CATALOG
+from tidemark.lake_names import CATALOG, SHADOWS
 
-SYSTEM = "models"
-# A model whose name has no schema is kept here; so are the tables that a rebuild works on.
+# A model whose name has no schema is kept here.
 NAMESPACE = "models"
 # Other systems keep their own tables there.
-TAKEN = ("bronze", "catalog", "feeds", "checkpoints")
+TAKEN = ("bronze", "catalog", "feeds", "checkpoints", SHADOWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +31,13 @@ class ModelPlace:
         return self.name if "." in self.name else f"{NAMESPACE}.{self.name}"
 
     @property
-    def beside(self) -> str:
-        """The table that a rebuild works on until it takes the place of the other."""
-        return f"{self.table}__beside"
-
-    @property
     def spark_name(self) -> str:
         return spark_name(self.table)
 
     @property
-    def subject(self) -> str:
-        return self.name
-
-    @property
-    def lease(self) -> str:
-        return f"{SYSTEM}/{self.name}"
+    def address(self) -> str:
+        """What runs, marks and leases of the model are filed under."""
+        return str(Address.model(self.name))
 
 
 def spark_name(table: str, branch: str | None = None) -> str:

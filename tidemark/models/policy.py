@@ -55,8 +55,8 @@ class Decision:
     @property
     def standing(self) -> str | None:
         """A digest of the differences that the table is left with; None if there are none."""
-        told = [f"{step.kind} {step.change.told()}" for step in self.of("skip", "keep", "cast")]
-        return digest("; ".join(told)) if told else None
+        changes = [f"{step.kind} {step.change.told()}" for step in self.of("skip", "keep", "cast")]
+        return digest("; ".join(changes)) if changes else None
 
     @property
     def renames(self) -> dict[str, str]:
@@ -66,7 +66,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Guard:
-    """What the policy must know of the model beside the difference."""
+    """What the policy must know of the model besides the difference."""
 
     model: str
     keys: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ def decided(diff: SchemaDiff, policy: Policy, guard: Guard) -> Decision:
     for change in diff.changes:
         step = _renamed(change, renames, guard) if change in renames or change in renames.values() else None
         if change in renames.values():
-            continue  # told with the old name
+            continue  # reported with the old name
         step = step or _step(change, policy, guard)
         steps.append(step)
         if step.kind in ("skip", "drop"):
@@ -118,9 +118,9 @@ def refused_by_fail(diff: SchemaDiff, guard: Guard) -> SchemaChangeRefused:
 
 def _rebuilt(diff: SchemaDiff, policy: Policy) -> Iterator[SchemaStep]:
     words = {
-        "full_refresh": "the table is made anew from the whole query",
-        "full_incremental_refresh": "the table is made anew in chunks",
-        "recreate_empty": "the table is made anew without rows",
+        "full_refresh": "the table is rebuilt from the whole query",
+        "full_incremental_refresh": "the table is rebuilt in chunks",
+        "recreate_empty": "the table is re-created without rows",
     }[policy]
     for change in diff.changes:
         yield SchemaStep("rebuild", change, f"{change.told()}: {words}")
@@ -152,7 +152,7 @@ def _missing(change: Change, policy: Policy, guard: Guard) -> SchemaStep:
     if why:
         raise SchemaChangeRefused(
             f"{guard.model}: the query no longer has {change.name}, and sync_all_columns would drop it, but it is {why}. "
-            "Nothing was written. Put it back into the query, or make the table anew with full_refresh."
+            "Nothing was written. Put it back into the query, or rebuild the table with full_refresh."
         )
     return SchemaStep("drop", change, f"{change.name} ({change.table_type}) is dropped, and can be restored")
 
@@ -162,7 +162,7 @@ def _refuse_inconvertible(change: Change, guard: Guard) -> None:
     if isinstance(change.table_type, NESTED) or isinstance(change.query_type, NESTED):
         raise SchemaChangeRefused(
             f"{guard.model}: {change.name} is {change.table_type} in the table and {change.query_type} in the query, and "
-            "neither converts to the other. Nothing was written. Change the query, or make the table anew with full_refresh."
+            "neither converts to the other. Nothing was written. Change the query, or rebuild the table with full_refresh."
         )
 
 

@@ -28,7 +28,7 @@ class ModelResult:
     seconds: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """What the ledger keeps of it."""
         return {
             "rows": dict(self.rows),
@@ -48,7 +48,7 @@ class ModelPlan:
     schema_diff: tuple[str, ...] = ()
     steps: tuple[SchemaStep, ...] = ()
     warnings: tuple[str, ...] = ()
-    # None where only the run itself can tell.
+    # None where only the run itself can know.
     rows_expected: int | None = None
     # Why the run would stop, if it would.
     refused: str | None = None
@@ -59,5 +59,5 @@ class ModelPlan:
 
     def to_json(self) -> dict[str, Any]:
         steps = [{"kind": step.kind, "words": step.words, "destructive": step.destructive} for step in self.steps]
-        told = {key: getattr(self, key) for key in ("name", "action", "reason", "rows_expected", "refused")}
-        return {**told, "schema_diff": list(self.schema_diff), "steps": steps, "warnings": list(self.warnings)}
+        plain = {key: getattr(self, key) for key in ("name", "action", "reason", "rows_expected", "refused")}
+        return {**plain, "schema_diff": list(self.schema_diff), "steps": steps, "warnings": list(self.warnings)}

@@ -1,4 +1,4 @@
-"""What a model says of itself beside its query: how it is kept, by which strategy, and what a new schema may do to it."""
+"""What a model says of itself besides its query: how it is kept, by which strategy, and what a new schema may do to it."""
 
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -60,7 +60,7 @@ class Filtered(Section):
     """What all strategies know of time: which rows are new."""
 
     filter_column: Text | None = None
-    """The column by whose values new rows are told: those beyond the last value that was written."""
+    """The column whose values say which rows are new: those beyond the last value that was written."""
     start_value: Bound | None = None
     """Where the first run begins. Without it, with everything."""
     lookback: Step | None = None
@@ -81,7 +81,7 @@ class Filtered(Section):
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The columns that tell rows apart; none if nothing says which."""
+        """The columns of the key; none if nothing says which."""
         return getattr(self, "unique_key", None) or ()
 
     @property
@@ -107,7 +107,7 @@ class MergeOptions(Filtered):
     """Rows are added, or replace those of their key."""
 
     unique_key: Columns
-    """The columns that tell rows apart. NULL equals NULL."""
+    """The columns that identify a row. NULL equals NULL."""
     dedupe_by: Columns | None = None
     """Which of several rows of one key wins: the greatest of these columns, or the least with " asc" behind it."""
     no_update_columns: TextList = ()
@@ -211,7 +211,7 @@ class FullIncrementalRefresh(Section):
 
 
 class Partitions(Section):
-    """Windows of the filter column, each of which can be made anew."""
+    """Windows of the filter column, each of which can be rebuilt."""
 
     by: Span
     """How long a window is."""
@@ -229,7 +229,7 @@ class Partitions(Section):
         return key_at(self.by, moment) if moment >= self.start else None
 
     def range_of(self, text: str) -> tuple[str, str]:
-        """The first and the last key of `2026-03-01` or `2026-03-01..2026-03-05`; a ValueError tells what is wrong."""
+        """The first and the last key of `2026-03-01` or `2026-03-01..2026-03-05`; a ValueError says what is wrong."""
         first, _, last = (part.strip() for part in text.partition(".."))
         windows = [window_at(self.by, each) for each in (first, last or first)]
         if windows[0].start < self.start:
@@ -240,16 +240,16 @@ class Partitions(Section):
 
 
 class ModelMetadata(Section):
-    """All that is said of a model beside its query."""
+    """All that is said of a model besides its query."""
 
     materialization: Materialization = "table"
-    """How the model is kept: made anew by every run, as a view, or brought up to date."""
+    """How the model is kept: rebuilt by every run, as a view, or brought up to date."""
     incremental: Incremental | None = None
     """How an incremental model is brought up to date."""
     full_incremental_refresh: FullIncrementalRefresh | None = None
     """How a rebuild is split into chunks."""
     partitions: Partitions | None = None
-    """Windows of the filter column that can be made anew one by one."""
+    """Windows of the filter column that can be rebuilt one by one."""
     renames: dict[str, str] = Field(default_factory=dict)
     """Columns that have another name now, the old one first: values are kept."""
     checks: Annotated[tuple[ModelCheck, ...], Field(strict=False)] = ()
@@ -302,10 +302,10 @@ class ModelMetadata(Section):
 
 
 def _unfit_for_partitions(incremental: Incremental | None, kept_as: Materialization) -> str | None:
-    """Why windows of the model cannot be made anew, if they cannot."""
+    """Why windows of the model cannot be rebuilt, if they cannot."""
     options = incremental.options if incremental else None
     if options is None or kept_as != "incremental":
-        return "only an incremental model has windows that can be made anew."
+        return "only an incremental model has windows that can be rebuilt."
     if options.filter_column is None:
         return "windows are of a filter_column. Name it."
     if options.by_condition:

@@ -1,6 +1,6 @@
 """A model's query as text: one SELECT, the tables it reads, the variables in it.
 
-The text that Spark gets is the author's own, with a few characters put in at known places. It is never written anew
+The text that Spark gets is the author's own, with a few characters put in at known places. It is never generated
 from a syntax tree: what one parser takes for the same may not be the same for Spark.
 """
 
@@ -14,7 +14,7 @@ from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from tidemark.config.problems import did_you_mean
-from tidemark.lake import CATALOG
+from tidemark.lake_names import CATALOG
 
 DIALECT = "spark"
 
@@ -70,6 +70,8 @@ def select_of(sql: str) -> exp.Query:
 def check_columns(query: exp.Query) -> None:
     """Every column has a name, and one of its own: what Spark makes up is no name to build on."""
     first: dict[str, str] = {}
+    if not query.selects:
+        raise BadSql(_line(query), "this selects no column.")
     for column in query.selects:
         if column.is_star:
             continue
@@ -81,6 +83,12 @@ def check_columns(query: exp.Query) -> None:
                 words = f"two columns are called '{name}', letter case aside. Rename one of them."
                 raise BadSql(_line(column, query), words)
             first[name.lower()] = name
+
+
+def columns_of(sql: str) -> list[str] | None:
+    """The columns of a query by name; None if a star may bring any."""
+    selected = select_of(sql).selects
+    return None if any(each.is_star for each in selected) else [name for each in selected for name in _names(each)]
 
 
 def _names(column: exp.Expr) -> list[str]:
@@ -172,6 +180,11 @@ def with_variables(sql: str, values: Mapping[str, Value], later: Set[str] = froz
     return sql
 
 
+def variables_of(sql: str) -> set[str]:
+    """The names of all variables in the query."""
+    return {name for name, _ in _variables(sql)}
+
+
 def literal(value: Value) -> str:
     """A value as Spark reads it."""
     if value is None:
@@ -197,7 +210,7 @@ def _variables(sql: str) -> Iterator[tuple[str, Token]]:
         yield name, sign
 
 
-# --- how sqlglot tells -----------------------------------------------------------------------------------------------
+# --- how sqlglot reports ---------------------------------------------------------------------------------------------
 
 
 def _says_something(statement: exp.Expr) -> bool:
@@ -236,9 +249,9 @@ def _shortened(expression: exp.Expr) -> str:
 
 
 def _located(error: SqlglotError) -> tuple[int, str]:
-    told = getattr(error, "errors", None)
-    if told:
-        first = told[0]
+    errors = getattr(error, "errors", None)
+    if errors:
+        first = errors[0]
         near = f" near '{first['highlight']}'" if first.get("highlight") else ""
         # Where a text ends too early, sqlglot shows its own idea of an end.
         words = re.sub(r" but got <Token .*>", "", first["description"]).rstrip(".")

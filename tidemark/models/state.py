@@ -50,19 +50,16 @@ class ModelState:
 
 
 def state_of(mark: Mark | None, name: str) -> ModelState | None:
-    """The state that a mark holds. One that was taken back is none."""
+    """The state that a mark holds."""
     if mark is None:
         return None
-    state = parsed(mark.value, name)
-    return None if state is None else replace(state, version=mark.version, run_id=mark.run_id, snapshot=mark.snapshot)
+    return replace(parsed(mark.value, name), version=mark.version, run_id=mark.run_id, snapshot=mark.snapshot)
 
 
-def parsed(text: str, name: str) -> ModelState | None:
+def parsed(text: str, name: str) -> ModelState:
     try:
         kept = json.loads(text)
         form = kept.pop("form")
-        if kept.pop("reset", False):
-            return None
         if form != FORM:
             raise ValueError(form)
         known = {each.name for each in fields(ModelState)}
@@ -73,7 +70,7 @@ def parsed(text: str, name: str) -> ModelState | None:
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ModelStateUnreadable(
             f"{name}: its state was written by another version of Tidemark, or is damaged. Nothing was changed. "
-            "Use that version, or make the model anew with `tidemark model run --full`."
+            "Use that version, or rebuild the model with `tidemark model run --full`."
         ) from None
 
 
@@ -84,12 +81,11 @@ class ModelStateManager:
         self._marks = control.marks
 
     def get(self, table: str) -> ModelState | None:
-        return state_of(self._marks.get(ModelPlace(table).lease), table)
+        return state_of(self._marks.get(ModelPlace(table).address), table)
 
     def version(self, table: str) -> int:
         """How often the state has moved; also of a state that cannot be read."""
-        mark = self._marks.get(ModelPlace(table).lease)
-        return mark.version if mark else 0
+        return self._marks.version(ModelPlace(table).address)
 
     def get_last_processed_value(self, table: str) -> Value | None:
         state = self.get(table)
@@ -101,26 +97,22 @@ class ModelStateManager:
         after = replace(before, last_processed_value=value, strategy=strategy, made_from=None)
         return self.move(table, after, expected=before.version, run_id=None, reason="moved by hand")
 
-    def move(self, table: str, state: ModelState, *, expected: int, run_id: str | None, reason: str) -> ModelState:
-        """Moves the state if it is still at the version expected."""
-        mark = self._marks.move(
-            ModelPlace(table).lease,
-            expected or None,
-            state.to_json(),
-            snapshot=state.snapshot,
-            run_id=run_id,
-            actor=actor(),
-            reason=reason,
-        )
+    def move(
+        self, table: str, state: ModelState, *, expected: int, run_id: str | None, reason: str, back: bool = False
+    ) -> ModelState:
+        """Moves the state if it is still at the version expected; `back` if somebody wanted an older one."""
+        address, text, marks = ModelPlace(table).address, state.to_json(), self._marks
+        said: dict[str, Any] = {"snapshot": state.snapshot, "run_id": run_id, "actor": actor(), "reason": reason}
+        if back:
+            mark = marks.rewind(address, to_value=text, expected_version=expected, **said)
+        else:
+            mark = marks.move(address, expected or None, text, **said)
         return replace(state, version=mark.version, run_id=run_id)
 
     def reset(self, table: str, reason: str) -> None:
-        """Takes the state away: the next run makes the model anew."""
-        text = json.dumps({"form": FORM, "reset": True})
-        lease = ModelPlace(table).lease
-        self._marks.move(lease, self.version(table) or None, text, snapshot=None, run_id=None, actor=actor(), reason=reason)
+        """Takes the state away: the next run rebuilds the model."""
+        self._marks.reset(ModelPlace(table).address, actor=actor(), reason=reason)
 
     def history(self, table: str) -> Sequence[dict[str, Any]]:
         """Every move of the state, newest first, without its values."""
-        moves = self._marks.audit(ModelPlace(table).lease)
-        return [{key: value for key, value in asdict(move).items() if key != "value"} for move in moves]
+        return [asdict(move) for move in self._marks.audit(ModelPlace(table).address)]

@@ -37,7 +37,7 @@ class Step:
 
     @classmethod
     def parse(cls, given: Any) -> "Step":
-        """The step that is meant; a ValueError tells what is wrong with it."""
+        """The step that is meant; a ValueError says what is wrong with it."""
         if isinstance(given, bool) or not isinstance(given, str | int | float | Decimal):
             raise ValueError(f"must be a step. {ALLOWED}")
         if not isinstance(given, str):

@@ -1,4 +1,4 @@
-"""The tables that models may read beside each other: Bronze, and what others write into the lake."""
+"""The tables that models may read besides each other: Bronze, and what others write into the lake."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class BronzeName:
     name: str
     place: StreamPlace
     columns: Fields
-    """As far as the manifest tells: the fields of a record are only known of a fixed schema."""
+    """As far as the manifest says: the fields of a record are only known of a fixed schema."""
 
 
 def bronze_names(config: Config, manifests: Mapping[str, Manifest]) -> dict[str, BronzeName]:

@@ -132,7 +132,7 @@ class _Tracer:
             for branch in scope.set_operation_scopes:
                 yield from self.at(branch, position, path)
         elif scope.is_cte and not scope.sources and scope.expression.args.get("from_"):
-            return  # a recursive CTE inside of itself: what it begins from is told where it is read
+            return  # a recursive CTE inside of itself: what it begins from is traced where it is read
         elif isinstance(scope.expression, exp.Query) and position < len(scope.expression.selects):
             yield from self._in(scope.expression.selects[position].unalias(), scope, path)
         else:

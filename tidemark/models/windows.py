@@ -1,4 +1,4 @@
-"""Windows of time: the partitions of a model. Each can be made anew, and the mark alone says how far a model has got."""
+"""Windows of time: the partitions of a model. Each can be rebuilt, and the mark alone says how far a model has got."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta

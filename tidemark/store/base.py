@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidemark.errors import ObjectChanged, ObjectMissing, StoreError, StoreIgnoresConditions, UsageError
@@ -21,6 +22,8 @@ class ObjectInfo:
     key: str
     size: int
     etag: str
+    # In UTC, and no finer than a second on S3: use it for ages, never to compare versions.
+    modified: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,13 @@ class ObjectStore(ABC):
 
     root: str
 
+    # Whether a conditional delete is one step for the service. If not, the object is looked at and then deleted, and a
+    # write in between is lost. `probe` finds out.
+    conditional_deletes: bool
+
+    # Whether an object that is rewritten with the same content gets the same etag again, as on S3, where it is a digest.
+    etags_repeat: bool
+
     def read(self, key: str) -> bytes:
         """The object's content; ObjectMissing if there is none."""
         found = self.find(key)
@@ -46,7 +56,7 @@ class ObjectStore(ABC):
         return self._find(checked_key(key))
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Size and etag without the content, or None."""
+        """Size, etag and time without the content, or None."""
         return self._head(checked_key(key))
 
     def put(self, key: str, body: Body) -> str:
@@ -68,6 +78,14 @@ class ObjectStore(ABC):
     def delete(self, *keys: str) -> None:
         """Deletes what is there; what is not there is no error."""
         self._delete([checked_key(key) for key in keys])
+
+    def delete_if_unchanged(self, key: str, etag: str) -> bool:
+        """Deletes only the object that has this etag; ObjectChanged if it has another.
+
+        False if it was gone already, or if it is gone after a try whose answer was lost: then nobody can say whose delete it
+        was.
+        """
+        return self._delete_if_unchanged(checked_key(key), etag)
 
     def delete_prefix(self, prefix: str) -> int:
         """Deletes everything below a folder and says how many objects that were."""
@@ -104,6 +122,12 @@ class ObjectStore(ABC):
             raise StoreError(f"{self.root}: what was written is not what is read back; use another store")
         self._delete([key])
         self._must_refuse(lambda: self._put_if_unchanged(key, one, second), "if-unchanged without an object")
+        self.conditional_deletes = self._obeys_conditional_deletes(key)
+        self._delete([key])
+
+    @abstractmethod
+    def _obeys_conditional_deletes(self, key: str) -> bool:
+        """Tried with an object of this key; the caller removes what is left of it."""
 
     def _must_refuse(self, write: Callable[[], str], condition: str) -> None:
         with suppress(ObjectChanged):
@@ -114,8 +138,11 @@ class ObjectStore(ABC):
             )
 
     @abstractmethod
-    def sweep(self) -> int:
-        """Removes temporary files that killed processes left behind and says how many."""
+    def sweep(self, *, everywhere: bool = False, older_than: timedelta = timedelta(0)) -> int:
+        """Removes temporary files that killed processes left behind, unless they are younger; says how many.
+
+        It looks where such files are made, which costs little, before every run; `everywhere` looks through the whole store.
+        """
 
     # Below, keys are checked and bodies are flat views.
 
@@ -139,3 +166,6 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def _delete(self, keys: Sequence[str]) -> None: ...
+
+    @abstractmethod
+    def _delete_if_unchanged(self, key: str, etag: str) -> bool: ...

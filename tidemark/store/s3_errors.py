@@ -5,9 +5,12 @@ from typing import Any
 from botocore.exceptions import (
     ClientError,
     ConnectionError,
+    FlexibleChecksumError,
     HTTPClientError,
+    IncompleteReadError,
     NoCredentialsError,
     PartialCredentialsError,
+    ResponseStreamingError,
     SSLError,
 )
 
@@ -25,6 +28,23 @@ _ADVICE = {
 }
 
 
+# Answers that ask for another try, whatever their status.
+_LATER = frozenset(
+    {"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException"}
+)
+
+# An answer that broke off half-way or arrived damaged.
+_BROKEN_OFF = (ResponseStreamingError, IncompleteReadError, FlexibleChecksumError)
+
+
+class PartlyDeleted(Exception):
+    """The answer to a request to delete many objects names some that were not."""
+
+    def __init__(self, failed: int, asked: int, first: str, code: str) -> None:
+        super().__init__(failed, asked, first, code)
+        self.failed, self.asked, self.first, self.code = failed, asked, first, code
+
+
 def status_of(error: Exception) -> int:
     """The HTTP status of the answer, 0 if there was none."""
     return int(_answer(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
@@ -32,6 +52,8 @@ def status_of(error: Exception) -> int:
 
 def code_of(error: Exception) -> str:
     """The service's own name for the error, such as NoSuchKey."""
+    if isinstance(error, PartlyDeleted):
+        return error.code
     return str(_answer(error).get("Error", {}).get("Code", ""))
 
 
@@ -47,8 +69,14 @@ def may_have_happened(error: Exception) -> bool:
     return in_trouble or isinstance(error, HTTPClientError | SSLError)
 
 
+def is_passing(error: Exception) -> bool:
+    """An outage that may be over in some seconds: the same request is worth another try."""
+    passing = code_of(error) in _LATER or status_of(error) == 429 or may_have_happened(error)
+    return passing or isinstance(error, (ConnectionError, *_BROKEN_OFF))
+
+
 def leaves_open(error: Exception) -> bool:
-    """After this answer to a conditional write only the object itself can tell who won, if anybody."""
+    """After this answer to a conditional write only the object itself can show who won, if anybody."""
     # 409: two conditional writes met. 412 and 404: the condition failed, perhaps against our own write that a proxy on
     # the way sent twice.
     refused = status_of(error) in (409, 412, 429) or is_missing(error) or code_of(error) == "RequestTimeout"
@@ -58,6 +86,11 @@ def leaves_open(error: Exception) -> bool:
 def named_error(error: Exception, doing: str, what: str, service: str) -> StoreError:
     """The error with a name: what happened, to which object, what to do."""
     code, status = code_of(error), status_of(error)
+    if isinstance(error, PartlyDeleted):
+        return StoreError(
+            f"{what}: {error.failed} of {error.asked} objects could not be deleted, the first is {error.first} "
+            f"({error.code}); check the bucket's policy and delete again"
+        )
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return StoreError(
             f"{what}: could not {doing} it, no AWS credentials were found; set AWS_ACCESS_KEY_ID and "

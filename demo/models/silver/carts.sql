@@ -4,7 +4,7 @@ owner: team:data-platform
 materialization: incremental
 incremental:
   strategy: merge
-  merge: {unique_key: cart_id, filter_column: updated_at, lookback: 5 minutes}
+  merge: {unique_key: cart_id, filter_column: updated_at, lookback: 10 seconds}
   on_schema_change: append_new_columns
 checks:
   - unique: cart_id

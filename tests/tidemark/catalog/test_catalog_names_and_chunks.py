@@ -1,6 +1,7 @@
 """Qualified names that cannot be confused, and stable places in the mirror."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from tidemark.catalog.chunks import ChunkFile, KeyCounts, place, touched
 from tidemark.catalog.manifest import settled
 from tidemark.catalog.names import parts_of, qualified_name, unit_key
+from tidemark.catalog.packing import qualified_names
 from tidemark.catalog.rows import Kind, with_label
 
 pytestmark = pytest.mark.fast
@@ -18,6 +20,13 @@ names = st.text(min_size=1).filter(lambda text: "\x00" not in text)
 @given(st.lists(names, min_size=1, max_size=4))
 def test_the_parts_of_a_name_come_back_as_they_were(parts: list[str]) -> None:
     assert parts_of(qualified_name("pg", "1", *parts)) == tuple(parts)
+
+
+@given(st.lists(st.tuples(names, names, names), max_size=5))
+def test_many_names_at_once_are_the_same_as_one_by_one(tables: list[tuple[str, str, str]]) -> None:
+    parts = [pa.chunked_array([pa.array([each[at] for each in tables], pa.string())]) for at in range(3)]
+    expected = [qualified_name("pg", "1", *each) for each in tables]
+    assert qualified_names(qualified_name("pg", "1"), *parts).to_pylist() == expected
 
 
 def test_a_slash_in_a_name_does_not_make_it_another_one() -> None:
@@ -78,3 +87,21 @@ def test_settling_changes_labels_at_the_end_of_lines_and_nothing_else() -> None:
     tricky = '{"typeName":"Table","status":"ACTIVE","attributes":{"name":",\\"incremental_state\\":\\"CREATED\\"}}"}}'
     body = "".join(with_label(tricky, label) + "\n" for label in ("CREATED", "UPDATED", "BACKFILL", "NO CHANGE"))
     assert settled(body.encode()).decode() == (with_label(tricky, "NO CHANGE") + "\n") * 4
+
+
+@given(counted_units.filter(bool), counted_units, st.sets(st.integers(0, 79)))
+def test_only_files_in_whose_range_something_changed_need_be_counted(
+    before: dict[int, int], added: dict[int, int], dropped: set[int]
+) -> None:
+    files = place(Kind.COLUMN, counts_of(before), 100, [])
+    gone = {key for at, key in enumerate(sorted(before)) if at in dropped}
+    now = {key: count for key, count in (before | added).items() if key not in gone - added.keys()}
+    changed = np.array(sorted(gone | added.keys()), dtype=np.int64)
+    hit = touched(files, changed)
+    ends = [*(file.first_key for file in files[1:]), 1 << 63]
+    counted = {
+        key: count
+        for key, count in now.items()
+        if any(file.path in hit and file.first_key <= key < end for file, end in zip(files, ends, strict=True))
+    }
+    assert place(Kind.COLUMN, counts_of(counted), 100, files, hit) == place(Kind.COLUMN, counts_of(now), 100, files)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidemark.config import Config, load_config
+from tidemark.errors import ConfigError
 
 Load = Callable[[str], Config]
 
@@ -20,6 +21,13 @@ connections:
 """
 
 
+def whole(config: Config) -> Config:
+    """The configuration, if none of its connections is broken."""
+    if config.broken:
+        raise ConfigError.of(each for broken in config.broken for each in broken.findings)
+    return config
+
+
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     """Writes ./tidemark.yaml and loads it."""
@@ -29,7 +37,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
 
     def written(text: str) -> Config:
         Path("tidemark.yaml").write_text(textwrap.dedent(text), encoding="utf-8")
-        return load_config()
+        return whole(load_config())
 
     return written
 

@@ -29,7 +29,7 @@ def test_an_unknown_key_names_file_line_nearest_match_and_all_that_are_allowed(l
     told = error(load, shop + "    incremental-extracton: true\n")
     assert told.startswith(
         "tidemark.yaml:7: connections.shop.incremental-extracton: unknown key. Did you mean 'incremental-extraction'? "
-        "Allowed: app, id, url, include, exclude, schedule, upkeep, incremental-extraction, column-batch-size,"
+        "Allowed: app, id, url, include, exclude, schedule, upkeep, watch, incremental-extraction, column-batch-size,"
     )
     assert "(name)" not in told
 
@@ -123,12 +123,13 @@ def test_missing_keys_name_the_line_of_their_section_and_their_purpose(load):
 
 
 def test_two_connections_of_the_same_app_and_id_are_refused(load, shop):
-    told = error(load, shop + '  twin:\n    app: postgresql\n    id: "1700000000"\n    url: u\n')
-    assert told.startswith("tidemark.yaml:9: connections.twin.id: has the same app and id as 'shop'")
+    first, second = errors(load, shop + '  twin:\n    app: postgresql\n    id: "1700000000"\n    url: u\n')
+    assert first.startswith("tidemark.yaml:5: connections.shop.id: has the same app and id as 'twin'")
+    assert second.startswith("tidemark.yaml:9: connections.twin.id: has the same app and id as 'shop'")
 
 
 def test_ids_that_the_lake_cannot_tell_apart_are_refused(load):
-    told = error(
+    _, told = errors(
         load, "store: x\nconnections:\n  a: {app: postgresql, id: A-1, url: u}\n  b: {app: postgresql, id: a_1, url: u}"
     )
     assert told.startswith("tidemark.yaml:4: connections.b.id: has the same app and id as 'a' (case and punctuation aside)")
@@ -223,8 +224,8 @@ def test_a_wrong_section_is_named(load, text, told):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "tidemark.yaml: the file is empty. The least it needs is one line: `store: .tidemark`."),
-        ("# only words\n", "tidemark.yaml: the file is empty."),
+        ("", "tidemark.yaml:1: the file is empty. The least it needs is one line: `store: .tidemark`."),
+        ("# only words\n", "tidemark.yaml:1: the file is empty."),
         ("just words\n", "tidemark.yaml:1: this is not `key: value` lines."),
         ("# words\n- a\n- b\n", "tidemark.yaml:2: this is not `key: value` lines."),
         ("store: x\nspark:\n\tmaster: y\n", "tidemark.yaml:3: a tab. YAML is indented with spaces only."),
@@ -242,7 +243,7 @@ def test_a_wrong_section_is_named(load, text, told):
         ("store: x\nlake: &a {b: *a}\n", "tidemark.yaml:2: lake.b: this refers to itself."),
         ("store: x\nlake: {<<: hunter2}\n", "tidemark.yaml:2: lake: `<<` must be followed by the alias"),
         ("store: x\nlake: {a: \x07}\n", "tidemark.yaml:2: a character that cannot be in YAML (code 0x7). Remove it."),
-        ("store: x\nlake: " + "[" * 1500, "tidemark.yaml: nested too deeply"),
+        ("store: x\nlake: " + "[" * 1500, "tidemark.yaml:1: nested too deeply"),
     ],
 )
 def test_a_file_that_is_not_as_it_should_be_says_how(load, text, told):
@@ -256,9 +257,9 @@ def test_a_file_that_is_not_utf8_says_where(load, tmp_path):
 
 
 def test_a_file_that_is_not_there_says_how_to_name_another(load, tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match=r"^tidemark\.yaml: .*No such file.*--config FILE or .* TIDEMARK_CONFIG\.$"):
+    with pytest.raises(ConfigError, match=r"^tidemark\.yaml:1: .*No such file.*--config FILE or .* TIDEMARK_CONFIG\.$"):
         load_config()
-    with pytest.raises(ConfigError, match=r"^else/where\.yaml: "):
+    with pytest.raises(ConfigError, match=r"^else/where\.yaml:1: "):
         load_config(Path("else/where.yaml"))
     with pytest.raises(ConfigError, match=r"Is a directory"):
         load_config(tmp_path)

@@ -42,7 +42,7 @@ def test_the_parameters_of_the_seed_have_its_names_and_defaults(load, shop):
     assert names.items() <= connection.model_dump(by_alias=True).items()
     assert (connection.include, connection.exclude, connection.schedule) == (("*",), (), None)
     assert connection.max_removed_percent == 30
-    assert (connection.name, connection.subject) == ("shop", "postgresql/1700000000")
+    assert (connection.name, connection.address) == ("shop", "catalog/shop")
 
 
 def test_every_setting_is_read(load, monkeypatch):

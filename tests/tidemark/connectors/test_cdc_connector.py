@@ -765,7 +765,7 @@ def test_a_table_without_a_key_needs_its_whole_rows_in_the_log(shop: Shop) -> No
 @pytest.mark.service
 def test_a_key_that_the_log_does_not_tell_is_refused(shop: Shop) -> None:
     shop.stream = stream_of("public.orders", "item")
-    with pytest.raises(SourceError, match=r"the manifest's key is \(item\), but the log tells deletions by \(id\)"):
+    with pytest.raises(SourceError, match=r"the manifest's key is \(item\), but the log identifies deletions by \(id\)"):
         shop.next()
     shop.run("ALTER TABLE orders REPLICA IDENTITY FULL")
     shop.stream = stream_of("public.orders", "price")
@@ -801,7 +801,7 @@ def test_an_identity_that_changed_in_the_log_is_named(following: Shop) -> None:
         "INSERT INTO orders VALUES (1, 'pen')",
         "ALTER TABLE orders REPLICA IDENTITY DEFAULT",
     )
-    with pytest.raises(SourceError, match="tells changes by another key"):
+    with pytest.raises(SourceError, match="identifies changes by another key"):
         following.next()
 
 
@@ -829,7 +829,7 @@ def test_streams_are_the_tables_whose_deletions_the_log_tells(shop: Shop) -> Non
 @pytest.mark.service
 def test_a_slot_that_is_gone_means_that_the_position_is_lost(following: Shop) -> None:
     drop_slots(following.url)
-    with pytest.raises(PositionLost, match=r"the replication slot is not there.*tidemark ingest --full"):
+    with pytest.raises(PositionLost, match=r"the replication slot is not there.*tidemark stream run --full"):
         following.pending()
     assert following.checkpoint is not None
     following.connector().acknowledge(following.stream, following.checkpoint)
@@ -886,11 +886,11 @@ def test_a_log_that_ends_before_the_position_means_that_the_source_was_restored(
     [
         (["DROP PUBLICATION {publication}"], "the publication is gone"),
         (["ALTER PUBLICATION {publication} DROP TABLE orders"], "no longer in it"),
-        (["DROP PUBLICATION {publication}", "CREATE PUBLICATION {publication} FOR TABLE orders"], "was made anew"),
+        (["DROP PUBLICATION {publication}", "CREATE PUBLICATION {publication} FOR TABLE orders"], "was re-created"),
         (
             ["DROP TABLE orders", "CREATE TABLE orders (id int PRIMARY KEY, item text)",
              "ALTER PUBLICATION {publication} ADD TABLE orders"],
-            "was made anew",
+            "was re-created",
         ),
     ],
 )  # fmt: skip

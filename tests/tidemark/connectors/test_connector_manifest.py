@@ -196,7 +196,7 @@ def test_keys_that_do_not_go_together_are_told(told: Told, text: str, expected: 
         ("connector: c\nkind: sql\nschedule: hourly", "sap.yaml:3: schedule: a schedule has five fields"),
         ("connector: c\nkind: sql\nsettings: {url: '${'}", "sap.yaml:3: settings.url: '${' is not followed by a name"),
         ("connector: c\nkind: sql\ncredentials: []", "sap.yaml:3: credentials: must be a name, or"),
-        ("", "sap.yaml: the file is empty. The least it needs is `connector`"),
+        ("", "sap.yaml:1: the file is empty. The least it needs is `connector`"),
         ("- x", "sap.yaml:1: this is not `key: value` lines. The least it needs"),
     ],
 )

@@ -352,5 +352,5 @@ def test_wrong_settings_and_missing_folders_are_told(tmp_path: Path, stream: Str
         connector(tmp_path / "none").pending(stream, None, 2)
     (tmp_path / "orders").mkdir()
     put(tmp_path, "a.dat", b"x")
-    with pytest.raises(ConfigError, match="its name does not tell its format"):
+    with pytest.raises(ConfigError, match="its name does not show its format"):
         connector(tmp_path).discover(stream)

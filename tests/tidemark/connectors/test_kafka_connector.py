@@ -563,7 +563,7 @@ def test_a_message_without_a_value_deletes_the_record_that_its_key_names(
     writer.put(None, key=b'{"other": 1}')
     apart = broken(pages(source, stream, source.pending(stream, None, 2)))
     assert [(reason.partition(" has ")[2], told["_position"]) for reason, told in apart] == [
-        ("no key that tells which record is gone", f"0:{offset}") for offset in (4, 5, 6)
+        ("no key that says which record is gone", f"0:{offset}") for offset in (4, 5, 6)
     ]
 
 

@@ -429,7 +429,7 @@ def test_a_token_is_sent_as_bearer(shop: Shop) -> None:
         (WEB_PAGE, SourceError, "a web page instead of data"),
         (Answered(200, b"<html>secret</html>", {"Content-Type": "application/json"}), SourceError, "not JSON"),
         (Answered(200, b'{"value":[{"id":1'), SourceError, "not JSON, or broke off"),
-        (Answered(200, b"", {"Content-Encoding": "br"}), SourceError, "packed in a way that was not asked for"),
+        (Answered(200, b"", {"Content-Encoding": "br"}), SourceError, "packed in a way that was not requested"),
         (Answered(200, b"no gzip", {"Content-Encoding": "gzip"}), SourceError, "gzip is damaged"),
         (CutGzip(), SourceError, "gzip is damaged or broke off"),
         (CutBody(), SourceUnreachable, "broke off"),

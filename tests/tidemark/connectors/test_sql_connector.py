@@ -171,7 +171,7 @@ def test_a_server_that_takes_a_connection_and_says_nothing_is_named(scheme: str,
 @pytest.mark.fast
 def test_a_connection_to_postgresql_is_given_up_when_the_server_is_gone_unless_its_address_says_otherwise() -> None:
     told = conninfo_to_dict(adbc_driver.address("postgresql://u@h/d?connect_timeout=3&client_encoding=LATIN1"))
-    assert (told["keepalives_idle"], told["keepalives_interval"], told["keepalives_count"]) == ("30", "10", "3")
+    assert (told["keepalives_idle"], told["keepalives_interval"], told["keepalives_count"]) == ("10", "5", "4")
     assert (told["connect_timeout"], told["client_encoding"]) == ("3", "UTF8")
 
 
@@ -319,6 +319,7 @@ def test_a_large_table_is_cut_by_a_sample_and_a_view_by_all_of_it(
     stream, connector = spec(cursor="updated_at", source=source), reader(db)
     window = window_after(db, stream, None)
     slices = connector.slices(stream, window, 5)
+    assert connector.slices(stream, window, 5) == slices
     read = [[n for page in connector.read(stream, each, 1000) for n in page["id"].to_pylist()] for each in slices]
     assert [n for each in read for n in each] == list(range(100_000))
     assert len(slices) == 5

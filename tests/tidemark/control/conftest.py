@@ -46,6 +46,25 @@ def control_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> st
     return url
 
 
+@pytest.fixture(scope="session")
+def ordinary_url(control_postgres: PostgresServer) -> str:
+    """A database whose owner is no superuser."""
+    control_postgres.execute(
+        control_postgres.url(), "CREATE ROLE tess LOGIN PASSWORD 'right'", "CREATE DATABASE streams OWNER tess"
+    )
+    return control_postgres.url("streams", user="tess", password="right")
+
+
+@pytest.fixture
+def ordinary_control_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database; on PostgreSQL as a role that row-level security holds for."""
+    if kind == "sqlite":
+        return f"sqlite:///{tmp_path}/control.db"
+    url: str = request.getfixturevalue("ordinary_url")
+    request.getfixturevalue("control_postgres").execute(url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
+    return url
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock(START)

@@ -4,6 +4,7 @@ import sqlite3
 
 import pytest
 
+from tests.services.children import in_child
 from tests.services.postgres import PostgresServer
 from tidemark.control import ControlDatabase
 from tidemark.errors import ConfigError, ControlError, ControlUnreachable
@@ -11,9 +12,15 @@ from tidemark.errors import ConfigError, ControlError, ControlUnreachable
 fast = pytest.mark.fast
 
 
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch):
+    """How outages are ridden out is another test: here the first failure is looked at."""
+    monkeypatch.setattr("tidemark.control.transactions.RIDE_OUT", 0)
+
+
 def failure(control: ControlDatabase) -> ControlError:
     with pytest.raises(ControlError) as failed:
-        control.runs.begin("catalog", "a/1", "r1")
+        control.runs.begin("catalog/a", "r1")
     control.close()
     return failed.value
 
@@ -25,6 +32,7 @@ def failure(control: ControlDatabase) -> ControlError:
         ("hunter2", "not the URL of a database"),
         ("postgresql://ann:hunter2@host:port/db", "not the URL of a database"),
         ("mysql://ann:hunter2@host/db", "'mysql' is not supported"),
+        ("postgresql://ann:s3cr@hunter2@host/db", "Write @ as %40"),
         ("sqlite://", "needs a file"),
         ("sqlite:///:memory:", "needs a file"),
         ("sqlite:///file:hunter2?mode=memory&uri=true", "needs a file"),
@@ -97,11 +105,11 @@ def test_a_user_without_rights_is_told_so(control_postgres):
 def test_a_server_that_ends_our_connection_is_reached_again(control_postgres):
     url = control_postgres.new_database()
     control = ControlDatabase(url)
-    control.runs.history("catalog", "a/1")
+    control.runs.history("catalog/a")
     control_postgres.execute(
         url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tidemark'"
     )
-    assert control.runs.history("catalog", "a/1") == []
+    assert control.runs.history("catalog/a") == []
 
     with pytest.raises(ControlUnreachable, match="went away"):
         end_own_connection(control, control_postgres)
@@ -109,7 +117,7 @@ def test_a_server_that_ends_our_connection_is_reached_again(control_postgres):
 
 
 def end_own_connection(control: ControlDatabase, server: PostgresServer) -> None:
-    with control._transactions.write() as connection:
+    with control._transactions.writing() as connection:
         pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
         server.execute(server.url(), f"SELECT pg_terminate_backend({pid})")
         connection.exec_driver_sql("SELECT 1")
@@ -145,24 +153,28 @@ def test_a_locked_database_says_so(tmp_path):
 @fast
 def test_a_full_disk_says_so_and_loses_nothing(tmp_path):
     control = ControlDatabase(f"sqlite:///{tmp_path}/control.db")
-    control.runs.begin("catalog", "a/1", "r0")
-    with control._transactions.read() as connection:
+    control.runs.begin("catalog/a", "r0")
+    with control._transactions.reading() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(ControlError, match=r"disk is full\. Free some space"):
         control.runs.update("r0", detail={"long": "x" * 100_000})
-    assert control.runs.find("catalog", "a/1", "r0").detail == {}
+    assert control.runs.find("catalog/a", "r0").detail == {}
     control.close()
 
 
 @fast
 def test_a_forked_child_opens_connections_of_its_own(tmp_path):
-    control = ControlDatabase(f"sqlite:///{tmp_path}/control.db")
-    control.runs.begin("catalog", "a/1", "r1")
+    assert in_child(_read_in_a_fork, f"sqlite:///{tmp_path}/control.db") == 0
+
+
+def _read_in_a_fork(url: str) -> None:
+    control = ControlDatabase(url)
+    control.runs.begin("catalog/a", "r1")
     parent = control._transactions._engine
     child = os.fork()
     if child == 0:
-        own = [run.run_id for run in control.runs.history("catalog", "a/1")] == ["r1"]
+        own = [run.run_id for run in control.runs.history("catalog/a")] == ["r1"]
         os._exit(0 if own and control._transactions._engine is not parent else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     control.runs.finish("r1", "published")

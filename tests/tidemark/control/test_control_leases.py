@@ -13,19 +13,19 @@ import pytest
 import sqlalchemy as sa
 
 from tidemark.clock import SystemClock
-from tidemark.control import ControlDatabase, Lease
+from tidemark.control import ControlDatabase, HeldLease, Lease
 from tidemark.control.process import proven_dead, this_process
 from tidemark.control.schema import leases
 from tidemark.errors import ControlError, LeaseLost, RunInProgress
 
-SHOP = "postgresql/1700000000"
+SHOP = "catalog/shop"
 TTL = timedelta(seconds=60)
 
 CHILD = """
 import sys
 from tidemark.control import ControlDatabase
 
-with ControlDatabase(sys.argv[1]).leases.hold("postgresql/1700000000", "child"):
+with ControlDatabase(sys.argv[1]).leases.hold("catalog/shop", "child"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -44,12 +44,12 @@ def child(control_url):
 
 
 def row(control):
-    with control._transactions.read() as connection:
+    with control._transactions.reading() as connection:
         return connection.execute(sa.select(leases).where(leases.c.subject == SHOP)).one()
 
 
 def change_row(control, **values):
-    with control._transactions.write() as connection:
+    with control._transactions.writing() as connection:
         connection.execute(sa.update(leases).where(leases.c.subject == SHOP).values(**values))
 
 
@@ -62,6 +62,55 @@ def test_who_holds_a_lease_can_be_asked(control, child):
     with control.leases.hold(SHOP, "r1"):
         assert control.leases.holder(SHOP) == "r1"
     assert control.leases.holder(SHOP) is None
+
+
+def test_the_leases_that_are_held_now_are_listed(control, clock):
+    assert control.leases.held() == []
+    with control.leases.hold(SHOP, "r1", TTL), control.leases.hold("model/silver.carts", "r2", 2 * TTL):
+        me, now = this_process(), clock.now()
+        assert control.leases.held() == [
+            HeldLease(SHOP, "r1", me.host, me.pid, now, now + TTL),
+            HeldLease("model/silver.carts", "r2", me.host, me.pid, now, now + 2 * TTL),
+        ]
+        clock.advance(TTL)
+        assert [held.run_id for held in control.leases.held()] == ["r2"]
+    assert control.leases.held() == []
+
+
+def test_the_lease_of_a_dead_process_is_not_held(control, child):
+    assert [held.run_id for held in control.leases.held()] == ["child"]
+    child.kill()
+    child.wait()
+    assert control.leases.held() == []
+
+
+class WrongClock(SystemClock):
+    """The clock of a host that was set wrong."""
+
+    def __init__(self, by: timedelta) -> None:
+        self._by = by
+
+    def now(self):
+        return super().now() + self._by
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(hours=-1)], ids=["ahead", "behind"])
+def test_hosts_whose_clocks_differ_agree_on_a_lease(control_postgres, ahead):
+    url = control_postgres.new_database()
+    here, there = ControlDatabase(url, WrongClock(-ahead)), ControlDatabase(url, WrongClock(ahead))
+    with here.leases.hold(SHOP, "r1") as lease:
+        change_row(here, host="another")  # it cannot be seen whether that process lives: the time decides
+        with pytest.raises(RunInProgress), there.leases.hold(SHOP, "r2"):
+            pass
+        assert [held.run_id for held in there.leases.held()] == ["r1"]
+        lease.confirm()
+        assert there.leases.holder(SHOP) == "r1"
+        change_row(here, expires_at=SystemClock().now() - timedelta(seconds=1))
+        with there.leases.hold(SHOP, "r2"), pytest.raises(LeaseLost):
+            lease.confirm()
+    here.close()
+    there.close()
 
 
 def test_a_lease_is_held_inside_the_block_and_free_after_it(control):
@@ -107,8 +156,14 @@ def test_the_loser_is_told_who_holds_it(control, clock):
     assert "Wait until it ends" in words
 
 
+def test_a_run_cannot_take_its_own_lease_twice(control):
+    """Two threads of one process may do the same run: only a commit whose answer was lost is recognised."""
+    with control.leases.hold(SHOP, "r1"), pytest.raises(RunInProgress), control.leases.hold(SHOP, "r1"):
+        pytest.fail("the same run twice")
+
+
 def test_another_subject_is_not_in_the_way(control):
-    with control.leases.hold(SHOP, "r1"), control.leases.hold("sqlite/2", "r2"):
+    with control.leases.hold(SHOP, "r1"), control.leases.hold("catalog/other", "r2"):
         pass
 
 
@@ -186,6 +241,15 @@ def test_a_frozen_holder_loses_its_lease_when_it_expires(control, clock):
     assert row(control).token == 2
 
 
+def test_a_lease_that_a_wrong_clock_wrote_does_not_last_until_that_clock_says_so(control, clock):
+    """Its holder is on a machine that nobody sees any more, and time was corrected since."""
+    with control.leases.hold(SHOP, "r1", TTL):
+        change_row(control, host="gone", boot_id="other", expires_at=clock.now() + timedelta(days=30))
+        assert control.leases.holder(SHOP) is None
+        with control.leases.hold(SHOP, "r2", TTL):
+            assert control.leases.holder(SHOP) == "r2"
+
+
 def test_the_end_of_an_old_holder_does_not_free_the_lease_of_the_new_one(control, clock):
     old = control.leases.hold(SHOP, "r1", TTL)
     old.__enter__()
@@ -234,6 +298,25 @@ def test_a_heart_that_cannot_reach_the_database_tries_again(control, monkeypatch
         monkeypatch.setattr(Lease, "confirm", confirm)
         assert enough.wait(30)
     assert "could not be extended, trying again: the control database is away" in caplog.text
+
+
+def test_a_log_that_cannot_be_written_does_not_stop_the_heart(control, monkeypatch):
+    beats, enough = [], Event()
+
+    def confirm(lease):
+        beats.append(lease)
+        if len(beats) == 1:
+            raise ControlError("the control database is away")
+        enough.set()
+
+    monkeypatch.setattr("tidemark.control.leases.log.warning", broken)
+    with control.leases.hold(SHOP, "r1", timedelta(milliseconds=8)):
+        monkeypatch.setattr(Lease, "confirm", confirm)
+        assert enough.wait(30)
+
+
+def broken(*_):
+    raise OSError("no space left on device")
 
 
 def test_a_heart_that_lost_the_lease_stops(control, clock):

@@ -1,3 +1,4 @@
+import json
 import logging
 import os
 import pickle
@@ -10,6 +11,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tidemark.control import ControlDatabase
 from tidemark.control.sealing import Keyring, Place
@@ -19,7 +21,7 @@ from tidemark.errors import ConfigError, StateKeyMissing, StateSealBroken
 pytestmark = pytest.mark.fast
 
 OLD, NEW = bytes(range(32)), bytes(range(100, 132))
-PLACE = Place("t1", "sap_s4hana_odata", "sap.s4hana.gl_accounts", 7)
+PLACE = Place("stream/t1/sap_s4hana_odata/sap.s4hana.gl_accounts", 7)
 CURSOR = "2025-09-30T23:59:59Z"
 TEXTS = [CURSOR, "", "a:b,c\n", "s3://bucket/Grüße#sha256=abc", "file-\udcff", "x" * 100_000]
 
@@ -61,8 +63,14 @@ def test_every_key_of_the_ring_opens(ring):
 
 @pytest.mark.parametrize(
     "elsewhere",
-    [{"tenant_id": "t2"}, {"connector_id": "sap"}, {"stream_id": "sap.s4hana.gl"}, {"version": 8}],
-    ids=lambda change: next(iter(change)),
+    [
+        {"subject": "stream/t2/sap_s4hana_odata/sap.s4hana.gl_accounts"},
+        {"subject": "stream/t1/sap/sap.s4hana.gl_accounts"},
+        {"subject": "stream/t1/sap_s4hana_odata/sap.s4hana.gl"},
+        {"subject": "feed/t1/sap_s4hana_odata/sap.s4hana.gl_accounts"},
+        {"version": 8},
+    ],
+    ids=["tenant", "connector", "stream", "system", "version"],
 )
 def test_a_value_does_not_open_in_another_place(ring, elsewhere):
     with pytest.raises(StateSealBroken):
@@ -70,10 +78,18 @@ def test_a_value_does_not_open_in_another_place(ring, elsewhere):
 
 
 def test_ids_that_run_together_are_different_places(ring):
-    sealed = ring.seal(CURSOR, Place("ab", "c", "d", 1))
-    for place in [Place("a", "bc", "d", 1), Place("ab", "cd", "", 1), Place('ab", "c', "d", "", 1)]:
+    sealed = ring.seal(CURSOR, Place("stream/ab/c/d", 1))
+    for subject in ["stream/a/bc/d", "stream/ab/cd/", 'stream/ab", "c/d/', "stream/ab/c", "feed/ab/c/d"]:
+        place = Place(subject, 1)
         with pytest.raises(StateSealBroken):
             ring.open(sealed, place)
+
+
+def test_a_value_that_was_sealed_before_subjects_had_addresses_still_opens(ring):
+    nonce = bytes(12)
+    bound = json.dumps(["v1", "old", "t1", "sap_s4hana_odata", "sap.s4hana.gl_accounts", 7]).encode()
+    sealed = b64encode(nonce + AESGCM(OLD).encrypt(nonce, CURSOR.encode(), bound)).decode()
+    assert ring.open(f"v1:old:{sealed}", PLACE) == CURSOR
 
 
 def test_every_altered_character_is_noticed(ring):
@@ -271,4 +287,4 @@ def test_a_folder_that_cannot_hold_a_key_is_named(tmp_path):
 def test_on_postgresql_without_keys_the_error_says_what_to_set():
     control = ControlDatabase("postgresql://ann@db.example/tide")
     with pytest.raises(StateKeyMissing, match=r"TIDEMARK_STATE_KEYS.*openssl rand.*TIDEMARK_STATE_KEYS_FILE"):
-        control.streams("t1")
+        control.sealed_marks("t1")

@@ -1,34 +1,29 @@
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
-from tests.services.s3 import S3Server
-from tidemark.store import LocalStore, ObjectStore, open_store
+from tidemark.store import LocalStore, ObjectStore
+from tidemark.store.patience import Patience
 
 
-@pytest.fixture(scope="session")
-def s3_bucket(s3: S3Server) -> str:
-    return s3.new_bucket()
+class FreeTime:
+    """Time that passes only in pauses, and costs none."""
 
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
 
-@pytest.fixture
-def server(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """The S3 server, with its credentials and nothing else of AWS in this process's environment."""
-    for name, value in s3.environment.items():
-        monkeypatch.setenv(name, value)
-    return s3
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.pauses.append(seconds)
 
-
-@pytest.fixture
-def s3_url(s3_bucket: str) -> str:
-    """A place of its own for one test."""
-    return f"s3://{s3_bucket}/{uuid4().hex}"
+    def patience(self, seconds: float) -> Patience:
+        return Patience(seconds, self.sleep, lambda: self.now)
 
 
 @pytest.fixture
-def s3_store(server: S3Server, s3_url: str) -> ObjectStore:
-    return open_store(s3_url, endpoint=server.endpoint, region=server.region)
+def free_time() -> FreeTime:
+    return FreeTime()
 
 
 @pytest.fixture

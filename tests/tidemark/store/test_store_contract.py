@@ -3,7 +3,9 @@
 import pickle
 import threading
 import tracemalloc
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -60,6 +62,15 @@ def test_head_listing_and_find_agree(store: ObjectStore) -> None:
     assert list(store.list("a")) == [head]
 
 
+def test_an_object_knows_when_it_was_written(store: ObjectStore) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=1)  # S3 gives whole seconds
+    store.put("a/b", b"1")
+    head, (listed,) = store.head("a/b"), store.list("a")
+    assert head is not None
+    assert before <= head.modified == listed.modified <= datetime.now(UTC)
+    assert head.modified.tzinfo is UTC
+
+
 def test_put_if_absent_never_overwrites(store: ObjectStore) -> None:
     etag = store.put_if_absent("a/b", b"first")
     with pytest.raises(ObjectChanged, match="a/b"):
@@ -91,6 +102,54 @@ def test_put_if_unchanged_refuses_an_object_that_is_gone(store: ObjectStore) -> 
         store.put_if_unchanged("a/mark", b"2", etag)
     assert store.find("a/mark") is None
     assert list(store.list("")) == []
+
+
+def test_delete_if_unchanged_follows_the_etag(store: ObjectStore) -> None:
+    first = store.put("a/mark", b"1")
+    second = store.put("a/mark", b"2")
+    with pytest.raises(ObjectChanged, match="a/mark"):
+        store.delete_if_unchanged("a/mark", first)
+    assert store.read("a/mark") == b"2"
+    assert store.delete_if_unchanged("a/mark", second) is True
+    assert store.find("a/mark") is None
+    assert list(store.list("")) == []
+
+
+def test_delete_if_unchanged_of_what_is_gone_is_no_error(store: ObjectStore) -> None:
+    assert store.delete_if_unchanged("never/there", '"etag"') is False
+    etag = store.put("mark", b"1")
+    store.delete("mark")
+    assert store.delete_if_unchanged("mark", etag) is False
+
+
+def test_of_several_conditional_deletes_of_one_object_one_has_done_it(store: ObjectStore) -> None:
+    for number in range(20):
+        etag = store.put("mark", b"%d" % number)
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda _: store.delete_if_unchanged("mark", etag), range(4)))  # noqa: B023
+        assert sorted(answers) == [False, False, False, True]
+
+
+def test_a_conditional_delete_never_removes_what_a_conditional_write_put_there(store: ObjectStore) -> None:
+    for number in range(20):
+        etag = store.put("mark", b"old %d" % number)
+
+        def attempt(change: Callable[[], object]) -> bool:
+            try:
+                change()
+            except ObjectChanged:
+                return False
+            return True
+
+        changes = [
+            lambda: store.put_if_unchanged("mark", b"new", etag),  # noqa: B023
+            lambda: store.delete_if_unchanged("mark", etag),  # noqa: B023
+        ]
+        with ThreadPoolExecutor(2) as pool:
+            written, removed = pool.map(attempt, changes)
+        found = store.find("mark")
+        assert (written, removed, found.body if found else None) in [(True, False, b"new"), (False, True, None)]
+        store.delete("mark")
 
 
 def test_the_listing_is_sorted_by_key_not_by_folder(store: ObjectStore) -> None:
@@ -149,6 +208,7 @@ def test_more_keys_are_deleted_than_one_s3_request_takes(store: ObjectStore) -> 
         "a\n",
         "a\0b",
         ".tidemark-lock",
+        ".tidemark-tmp/a",
         "a/.tidemark-1.tmp",
     ],
 )
@@ -161,6 +221,7 @@ def test_a_key_that_could_leave_the_root_is_refused(store: ObjectStore, key: str
         lambda: store.put_if_absent(key, b""),
         lambda: store.put_if_unchanged(key, b"", "etag"),
         lambda: store.delete("fine", key),
+        lambda: store.delete_if_unchanged(key, "etag"),
     ]
     if key not in ("", "a/"):
         calls += [lambda: store.list(key), lambda: store.delete_prefix(key)]

@@ -1,7 +1,6 @@
 """A process dies in the middle of a write, or the disk is full."""
 
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tidemark.store import LocalStore
-from tidemark.store.local import LOCK
+from tidemark.store.local import LOCK, TEMPORARY
 
 pytestmark = pytest.mark.fault
 
@@ -37,11 +36,12 @@ def test_a_killed_write_leaves_the_old_object_and_sweep_removes_the_rest(local: 
     assert local.sweep() == 0
 
 
-def test_sweep_removes_the_folder_a_killed_first_write_made(local: LocalStore) -> None:
+def test_nothing_remains_of_a_killed_first_write_after_a_sweep(local: LocalStore) -> None:
     assert writer(local, TIDEMARK_FAULT="store.local.before_rename").wait() == -9
     assert local.find("a/state") is None
     assert local.sweep() == 1
-    assert [name for name in os.listdir(local.root) if name != LOCK] == []
+    assert set(os.listdir(local.root)) <= {LOCK, TEMPORARY}
+    assert os.listdir(f"{local.root}/{TEMPORARY}") == []
 
 
 def test_sweep_spares_the_file_of_a_living_writer(local: LocalStore, tmp_path: Path) -> None:
@@ -100,13 +100,48 @@ def test_a_full_disk_is_named_and_loses_nothing(tmp_path: Path) -> None:
     *full, left = child.stdout.splitlines()
     assert len(full) == 3
     assert all(line.startswith("StoreFull ") and "no space left" in line for line in full)
-    assert left == f"b'old' {[LOCK, 'a']} ['state']"
+    assert left == f"b'old' {[LOCK, TEMPORARY, 'a']} ['state']"
+
+
+ELSEWHERE = """
+import os, subprocess, sys
+from tidemark.errors import ObjectChanged
+from tidemark.store import LocalStore
+store = LocalStore(sys.argv[1])
+store.put("here", b"1")
+os.mkdir(store.root + "/other")
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", store.root + "/other"], check=True)
+etag = store.put("other/a/x", b"1")
+etag = store.put_if_unchanged("other/a/x", b"2", etag)
+store.put_if_absent("other/a/y", b"3")
+try:
+    store.put_if_absent("other/a/y", b"4")
+except ObjectChanged:
+    print(store.read("other/a/x"), store.read("other/a/y"), sorted(os.listdir(store.root + "/other/a")))
+store.delete_if_unchanged("other/a/x", etag)
+store.delete("other/a/y")
+print(os.listdir(store.root + "/other"))
+"""
+
+
+def test_a_folder_of_the_store_may_lie_on_another_file_system(tmp_path: Path) -> None:
+    """No rename leads from one file system to another."""
+    if not own_mounts_are_possible():
+        pytest.skip("this machine lets nobody mount a file system of their own")
+    child = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", sys.executable, "-c", ELSEWHERE, str(tmp_path / "store")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert child.stdout.splitlines() == ["b'2' b'3' ['x', 'y']", "[]"]
 
 
 TOO_LARGE = """
-import sys
+import resource, sys
 from tidemark.errors import StoreError
 from tidemark.store import LocalStore
+resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
 try:
     LocalStore(sys.argv[1]).put("a/state", bytes(1 << 20))
 except StoreError as error:
@@ -122,7 +157,6 @@ def test_a_write_that_breaks_off_leaves_the_old_object(local: LocalStore) -> Non
         capture_output=True,
         text=True,
         check=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536)),
     )
     assert "could not write" in child.stdout
     assert local.read("a/state") == b"old"

@@ -5,24 +5,28 @@ import os
 import stat
 import threading
 import time
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.services.children import in_child
 from tidemark.errors import ObjectChanged, StoreError
 from tidemark.faults import InjectedFault
 from tidemark.store import LocalStore
-from tidemark.store.local import LOCK, PROBE_GRACE_SECONDS
+from tidemark.store.files import PROBE_GRACE_SECONDS
+from tidemark.store.local import LOCK, TEMPORARY
 
 pytestmark = pytest.mark.fast
 
 
 def everything_in(store: LocalStore) -> set[str]:
-    """Every file and folder below the root, hidden ones too; the lock aside."""
+    """Every file and folder below the root, hidden ones too; the lock and the folder of temporary files aside."""
     root = Path(store.root)
-    return {str(path.relative_to(root)) for path in root.rglob("*")} - {LOCK}
+    return {str(path.relative_to(root)) for path in root.rglob("*")} - {LOCK, TEMPORARY}
 
 
 def test_nothing_but_the_object_remains_of_a_write(local: LocalStore) -> None:
@@ -101,7 +105,13 @@ def test_the_content_is_durable_before_the_name_and_the_name_before_the_answer(
     steps.clear()
     local.put("new/folder/x", b"1")
     # Two new folders are two new names, each in the folder above.
-    assert steps == ["sync folder", "sync folder", "sync content", "name", "sync folder"]
+    assert steps == ["sync content", "sync folder", "sync folder", "name", "sync folder"]
+
+    steps.clear()
+    head = local.head("new/folder/x")
+    assert head is not None
+    local.delete_if_unchanged("new/folder/x", head.etag)
+    assert steps == ["sync folder"]
 
 
 def test_temporary_files_and_the_lock_are_not_listed(local: LocalStore) -> None:
@@ -139,6 +149,25 @@ def test_a_plain_put_waits_for_a_put_if_unchanged_in_progress(local: LocalStore)
     assert local.read("mark") == b"new"
 
 
+def test_a_process_that_was_stopped_inside_of_the_lock_is_not_waited_for_for_ever(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etag = local.put("mark", b"old")
+    monkeypatch.setattr("tidemark.store.local.LOCK_SECONDS", 0.05)
+    with open(f"{local.root}/{LOCK}", "rb+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for change in (
+            lambda: local.put("mark", b"new"),
+            lambda: local.put_if_unchanged("mark", b"new", etag),
+            lambda: local.delete("mark"),
+            lambda: local.delete_if_unchanged("mark", etag),
+        ):
+            with pytest.raises(StoreError, match="another process has held the store's lock"):
+                change()
+        assert local.read("mark") == b"old"
+    assert everything_in(local) == {"mark"}
+
+
 def test_a_delete_waits_for_a_put_if_unchanged_in_progress(local: LocalStore) -> None:
     local.put("mark", b"old")
     with open(f"{local.root}/{LOCK}", "rb+") as lock:
@@ -152,8 +181,26 @@ def test_a_delete_waits_for_a_put_if_unchanged_in_progress(local: LocalStore) ->
     assert local.find("mark") is None
 
 
+def test_a_conditional_delete_waits_for_a_put_if_unchanged_in_progress(local: LocalStore) -> None:
+    etag = local.put("mark", b"old")
+    with open(f"{local.root}/{LOCK}", "rb+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        writer = threading.Thread(target=local.delete_if_unchanged, args=("mark", etag))
+        writer.start()
+        writer.join(0.2)
+        assert writer.is_alive()
+        assert local.read("mark") == b"old"
+    writer.join()
+    assert local.find("mark") is None
+
+
 def test_a_forked_child_does_not_keep_the_lock(local: LocalStore) -> None:
     """A child forked while a lock was held has the same open file; it must not hold the lock until it ends."""
+    assert in_child(_write_while_a_fork_lives, local.root) == 0
+
+
+def _write_while_a_fork_lives(root: str) -> None:
+    local = LocalStore(root)
     etag = local.put("mark", b"1")
     gate_read, gate_write = os.pipe()
     with local._locked(fcntl.LOCK_EX):
@@ -202,6 +249,65 @@ def test_sweep_removes_an_old_probe_and_spares_a_young_one(local: LocalStore) ->
     os.utime(old, (long_ago, long_ago))
     assert local.sweep() == 1
     assert everything_in(local) == {"a", young.name}
+
+
+def test_the_sweep_before_a_run_reads_no_folder_of_objects(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        local.put(f"lake/table/data/part_{number}/file", b"1")
+    looked_at: set[str] = set()
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: (looked_at.add(str(path)), scandir(path))[1])
+    local.sweep()
+    assert looked_at == {local.root, f"{local.root}/{TEMPORARY}"}
+
+
+def test_what_an_older_version_left_next_to_objects_goes_in_upkeep(local: LocalStore) -> None:
+    local.put("a/b", b"1")
+    left = [Path(local.root, "a", ".tidemark-1-x.tmp"), Path(local.root, "alone", "deep", ".tidemark-1-y.tmp")]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+    assert local.sweep() == 0
+    assert all(path.exists() for path in left)
+    assert local.sweep(everywhere=True) == 2
+    assert everything_in(local) == {"a", "a/b"}
+
+
+def test_a_sweep_for_old_files_spares_young_ones(local: LocalStore) -> None:
+    old, young = Path(local.root, "a", ".tidemark-1-x.tmp"), Path(local.root, "a", ".tidemark-1-y.tmp")
+    old.parent.mkdir(parents=True)
+    for path in (old, young):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    assert local.sweep(everywhere=True, older_than=timedelta(hours=1)) == 1
+    assert young.exists()
+
+
+def mode_of(path: str) -> int:
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_a_new_store_is_for_its_owner_alone_and_below_the_umask_decides(local: LocalStore, open_umask: None) -> None:
+    local.put("current-state/table_0.json", b"1")
+    local.put_if_absent("current-state/table_1.json", b"1")
+    assert mode_of(local.root) == 0o700
+    assert mode_of(f"{local.root}/current-state") == 0o777
+    assert (
+        mode_of(f"{local.root}/current-state/table_0.json") == mode_of(f"{local.root}/current-state/table_1.json") == 0o666
+    )
+
+
+def test_a_folder_that_was_there_keeps_its_mode(local: LocalStore, open_umask: None) -> None:
+    os.mkdir(local.root, 0o755)
+    local.put("a", b"1")
+    assert mode_of(local.root) == 0o755
 
 
 def test_an_object_cannot_be_a_folder_as_well(local: LocalStore) -> None:

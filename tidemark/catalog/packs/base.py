@@ -1,4 +1,4 @@
-"""What a source pack is, what it tells, and how one is found by the name of its app.
+"""What a source pack is, what it returns, and how one is found by the name of its app.
 
 To add a pack, put one file into this folder (or an entry point into the group `tidemark.packs`) with a subclass of
 `SourcePack` that names its `app`.
@@ -10,103 +10,32 @@ unseen, and nothing else (grants, data, statistics) looks like a change.
 
 import hashlib
 import importlib
+import importlib.util
 import json
 import pkgutil
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from datetime import datetime
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from tidemark.catalog.packs.facts import ColumnFacts as ColumnFacts
+from tidemark.catalog.packs.facts import DatabaseFacts as DatabaseFacts
+from tidemark.catalog.packs.facts import Partitioning as Partitioning
+from tidemark.catalog.packs.facts import SchemaFacts as SchemaFacts
+from tidemark.catalog.packs.facts import TableFacts as TableFacts
+from tidemark.catalog.packs.facts import TableName as TableName
+from tidemark.catalog.packs.facts import TableReading as TableReading
+from tidemark.catalog.packs.facts import TableRef as TableRef
+from tidemark.catalog.packs.listing import Listing as Listing
+from tidemark.catalog.packs.listing import PackedTables as PackedTables
 from tidemark.catalog.scope import Scope
-from tidemark.errors import ConfigError, DuplicateName
+from tidemark.errors import ConfigError
 
 ENTRY_POINTS = "tidemark.packs"
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseFacts:
-    name: str
-    comment: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaFacts:
-    """`listed` is False for a schema that exists but does not show its tables to us: they are unknown, not removed."""
-
-    database: str
-    name: str
-    comment: str | None
-    listed: bool
-    why_not: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class TableFacts:
-    """`created_at` and `changed_at` are only filled by packs whose signal is a clock."""
-
-    database: str
-    schema: str
-    name: str
-    kind: str
-    object_id: str
-    digest: str
-    comment: str | None
-    definition: str | None
-    column_count: int
-    created_at: datetime | None = None
-    changed_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnFacts:
-    """`primary_key` is the place in the key, from 1; `foreign_keys` are the (database, schema, table, column) meant."""
-
-    name: str
-    ordinal: int
-    data_type: str
-    length: int | None
-    precision: int | None
-    scale: int | None
-    nullable: bool
-    default: str | None
-    comment: str | None
-    primary_key: int | None
-    foreign_keys: tuple[tuple[str, str, str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TableRef:
-    """A table whose columns are asked for."""
-
-    database: str
-    schema: str
-    name: str
-    object_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """All of a source in one snapshot. `clock` is the source's own time in UTC, taken before anything was listed."""
-
-    identity: str
-    clock: datetime
-    databases: tuple[DatabaseFacts, ...]
-    schemas: tuple[SchemaFacts, ...]
-    tables: tuple[TableFacts, ...]
-
-    def __post_init__(self) -> None:
-        names = Counter((table.database, table.schema, table.name) for table in self.tables)
-        twice = [name for name, count in names.items() if count > 1]
-        if twice:
-            raise DuplicateName(
-                f"the source listed {len(twice)} tables more than once, first {' / '.join(twice[0])}; "
-                "nothing was read. Look for the duplicate in the source's own catalogue."
-            )
 
 
 class SourcePack(ABC):
@@ -144,8 +73,15 @@ class SourcePack(ABC):
         """Databases, schemas and the tables in scope. `since` matters only where the signal is a clock."""
 
     @abstractmethod
-    def columns(self, tables: Sequence[TableRef]) -> Iterator[tuple[TableRef, list[ColumnFacts] | None]]:
-        """Every asked table once, with its columns in order; None if it is no longer there. Never a query per table."""
+    def columns(self, tables: Sequence[TableRef]) -> Iterator[tuple[TableRef, TableReading | None]]:
+        """Every requested table once, as it is now, with its columns in order; None if no table has the name any more.
+
+        Never a query per table. The facts of a table and its columns come from one reading, never from two.
+        """
+
+    def pulse(self) -> str | None:
+        """A value that is cheap to ask for and moves whenever the fingerprint may have moved; None where there is none."""
+        return None
 
     def fingerprint(self, scope: Scope) -> str:
         """Differs whenever `listing` would. A pack that talks to a server computes it there and sends one row."""
@@ -184,8 +120,10 @@ def _load_packs() -> None:
 
 
 def is_known(app: str) -> bool:
-    """Whether there is a pack for the app. Installed packages are only searched if none of ours is."""
-    _load_packs()
+    """Whether there is a pack for the app. A module of ours is called as its app, and only that one is imported; all others,
+    and installed packages, are only searched if there is none."""
+    if app.isidentifier() and importlib.util.find_spec(f"tidemark.catalog.packs.{app}"):
+        importlib.import_module(f"tidemark.catalog.packs.{app}")
     return app in SourcePack._by_app or app in known_apps()
 
 
@@ -199,7 +137,7 @@ def pack_for(app: str, url: str) -> SourcePack:
     """The pack of an app, ready to read the source at the URL."""
     _load_packs()
     if app not in SourcePack._by_app:
-        # Only the pack asked for is loaded, so that a broken one installed beside it harms nobody.
+        # Only the requested pack is loaded, so that another one that is broken harms nobody.
         for entry_point in entry_points(group=ENTRY_POINTS, name=app):
             entry_point.load()
     if app not in SourcePack._by_app:

@@ -13,9 +13,11 @@ from tidemark.catalog.packs.base import (
     ColumnFacts,
     DatabaseFacts,
     Listing,
+    PackedTables,
     SchemaFacts,
     SourcePack,
     TableFacts,
+    TableReading,
     TableRef,
     database_file,
     digest_of,
@@ -27,6 +29,8 @@ from tidemark.errors import SourceError, SourceUnreachable
 MAGIC = b"DUCK"
 MAGIC_OFFSET = 8
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Every question looks through all columns of the file, so it is about many tables.
+TABLES_AT_ONCE = 20_000
 
 # DuckDB compares names without regard to the case of ASCII letters, and constraints keep them as they were typed.
 FOLD = """
@@ -99,7 +103,7 @@ class DuckdbPack(SourcePack):
             ((database, comment, microseconds),) = connection.execute(DATABASE).fetchall()
             schemas = connection.execute(SCHEMAS).fetchall()
             found = [row for row in connection.execute(TABLES).fetchall() if scope.covers(row[0], row[1])]
-            columns = _columns(connection, database, [(schema, name) for schema, name, *_ in found])
+            tables = PackedTables(_tables(connection, database, found))
         return Listing(
             identity=str(database_file(self.url).resolve()),
             clock=EPOCH + timedelta(microseconds=microseconds),
@@ -107,25 +111,31 @@ class DuckdbPack(SourcePack):
             schemas=tuple(
                 SchemaFacts(database, name, said, listed=True, why_not=None) for name, said in schemas if scope.reaches(name)
             ),
-            tables=tuple(_table(database, row, columns[row[0], row[1]]) for row in found),
+            tables=tables,
         )
 
-    def columns(self, tables: Sequence[TableRef]) -> Iterator[tuple[TableRef, list[ColumnFacts] | None]]:
+    def pulse(self) -> str | None:
+        """The file and its log of writes: whoever changes something writes one of them."""
+        path = database_file(self.url)
+        files = [file.stat() for file in (path, Path(f"{path}.wal")) if file.is_file()]
+        return ";".join(f"{file.st_ino}.{file.st_size}.{file.st_mtime_ns}" for file in files)
+
+    def columns(self, tables: Sequence[TableRef]) -> Iterator[tuple[TableRef, TableReading | None]]:
         asked = {(table.schema, table.name) for table in tables}
         with self._opened() as connection:
             ((database, *_),) = connection.execute(DATABASE).fetchall()
-            there = [(schema, name) for schema, name, *_ in connection.execute(TABLES).fetchall()]
-            columns = _columns(connection, database, [name for name in there if name in asked])
+            found = {row[:2]: row for row in connection.execute(TABLES).fetchall() if row[:2] in asked}
+            columns = _columns(connection, database, list(found))
         for table in tables:
-            facts = columns.get((table.schema, table.name))
-            yield table, None if facts is None else [ColumnFacts(*each) for each in facts]
+            name = (table.schema, table.name)
+            yield table, _reading(database, found[name], columns[name]) if name in found else None
 
     @contextmanager
     def _opened(self) -> Iterator[duckdb.DuckDBPyConnection]:
         path = database_file(self.url)
         if not path.is_file():
             raise SourceUnreachable(f"there is no DuckDB file {path}. Check the path in the url.")
-        # Asked for a file of another kind, DuckDB would go and fetch an extension that can read it.
+        # Given a file of another kind, DuckDB would go and fetch an extension that can read it.
         if not _is_duckdb(path):
             raise SourceError(f"{path} is not a DuckDB database")
         try:
@@ -147,6 +157,15 @@ class DuckdbPack(SourcePack):
 def _is_duckdb(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(MAGIC_OFFSET + len(MAGIC))[MAGIC_OFFSET:] == MAGIC
+
+
+def _tables(connection: duckdb.DuckDBPyConnection, database: str, found: list[tuple[Any, ...]]) -> Iterator[TableFacts]:
+    """The facts of tables. Columns are only needed for the digests, so those of some tables are held at a time."""
+    for start in range(0, len(found), TABLES_AT_ONCE):
+        some = found[start : start + TABLES_AT_ONCE]
+        columns = _columns(connection, database, [(schema, name) for schema, name, *_ in some])
+        for row in some:
+            yield _table(database, row, columns[row[0], row[1]])
 
 
 def _columns(
@@ -176,3 +195,7 @@ def _table(database: str, row: tuple[Any, ...], columns: list[tuple[Any, ...]]) 
         definition=definition,
         column_count=len(columns),
     )
+
+
+def _reading(database: str, row: tuple[Any, ...], columns: list[tuple[Any, ...]]) -> TableReading:
+    return TableReading(_table(database, row, columns), tuple(ColumnFacts(*each) for each in columns))

@@ -1,9 +1,10 @@
 """PostgreSQL 14 and later. It keeps no time of the last change, so the server computes a digest per table."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
-from itertools import count
+from itertools import count as counted
 from operator import itemgetter
 from random import uniform
 from time import monotonic, sleep
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 import psycopg
 from psycopg import errors, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.sql import Composed
+from psycopg.sql import SQL, Composed
 from psycopg.sql import Literal as Quoted
 
 from tidemark.catalog.packs import _postgresql_queries as queries
@@ -20,13 +21,18 @@ from tidemark.catalog.packs.base import (
     ColumnFacts,
     DatabaseFacts,
     Listing,
+    PackedTables,
+    Partitioning,
     SchemaFacts,
     SourcePack,
     TableFacts,
+    TableName,
+    TableReading,
     TableRef,
 )
 from tidemark.catalog.scope import Scope
 from tidemark.errors import ConfigError, SourceError, SourceRefused, SourceUnreachable
+from tidemark.keepalive import KEEPALIVE
 
 T = TypeVar("T")
 Cursor: TypeAlias = "psycopg.Cursor[tuple[Any, ...]]"
@@ -34,11 +40,14 @@ Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 OLDEST_VERSION = 140000
 CONNECT_SECONDS = 10
-# A reading under which an object went away is done again: at least so often, and for so long.
+# A reading during which an object was dropped is done again: at least so often, and for so long.
 ATTEMPTS = 3
 RETRY_SECONDS = 30
+ROWS_AT_ONCE = 10_000
 # Up to so many tables are read by index; beyond that whole catalogues are hashed.
 FEW = 100
+# The fields of a row that is read which are about a column; those before are the oid and the facts of the table.
+COLUMN_FIELDS = slice(13, None)
 # What a message may repeat of a URL; everything else in it might be a secret.
 SHOWN = {
     "host",
@@ -52,7 +61,7 @@ SHOWN = {
     "client_encoding",
 }
 # The functions that print expressions look at the catalogue of this moment, not of our snapshot, and fail like this
-# when an object went in between.
+# when an object was dropped in between.
 VANISHED = (errors.InternalError_, errors.UndefinedTable, errors.UndefinedObject, errors.UndefinedColumn)
 
 
@@ -73,25 +82,29 @@ class PostgresqlPack(SourcePack):
         del since  # a digest needs no clock
         return self._in_snapshot(lambda cursor: self._listing(cursor, scope))
 
-    def columns(self, tables: Sequence[TableRef]) -> Iterator[tuple[TableRef, list[ColumnFacts] | None]]:
-        query = queries.COLUMNS_OF_ASKED.format(columns=queries.COLUMNS.format(chosen=queries.ASKED))
-        asked = {
-            "ids": [int(table.object_id) for table in tables],
-            "schemas": [table.schema for table in tables],
-            "names": [table.name for table in tables],
-        }
-        rows = self._in_snapshot(lambda cursor: cursor.execute(query, asked).fetchall(), few=len(tables) <= FEW)
-        found: dict[str, list[tuple[Any, ...]]] = {}
+    def columns(self, tables: Sequence[TableRef]) -> Iterator[tuple[TableRef, TableReading | None]]:
+        query = queries.READING.format(tables=_tables(queries.REQUESTED))
+        requested = {"schemas": [table.schema for table in tables], "names": [table.name for table in tables]}
+        rows = self._in_snapshot(lambda cursor: cursor.execute(query, requested).fetchall(), few=len(tables) <= FEW)
+        heads: dict[tuple[str, str], tuple[Any, ...]] = {}
+        columns: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
         for row in rows:
-            columns = found.setdefault(row[0], [])
-            if row[1] is not None:  # a table without columns comes as one row of nothing
-                columns.append(row)
+            oid, schema, name = row[:3]
+            if schema is not None:
+                heads[schema, name] = row[: COLUMN_FIELDS.start]
+            if row[COLUMN_FIELDS.start] is not None:  # a table without columns comes as one row
+                columns[oid].append(row[COLUMN_FIELDS])
         for table in tables:
-            known = found.get(table.object_id)
-            yield table, None if known is None else [_column(row) for row in sorted(known, key=_ordinal)]
+            found = heads.get((table.schema, table.name))
+            yield table, _reading(table.database, found[1:], columns[found[0]]) if found else None
+
+    def pulse(self) -> str | None:
+        return str(self._in_snapshot(lambda cursor: _row(cursor.execute(queries.PULSE))[0]))
 
     def fingerprint(self, scope: Scope) -> str:
-        query = queries.FINGERPRINT.format(tables=_tables(), database=queries.DATABASE, schemas=queries.SCHEMAS)
+        query = queries.FINGERPRINT.format(
+            tables=_tables(queries.IN_SCOPE), database=queries.DATABASE, schemas=queries.SCHEMAS
+        )
         return str(self._in_snapshot(lambda cursor: _row(cursor.execute(query, _patterns(scope)))[0]))
 
     def _listing(self, cursor: Cursor, scope: Scope) -> Listing:
@@ -103,29 +116,29 @@ class PostgresqlPack(SourcePack):
             for name, said, listed in cursor.execute(queries.SCHEMAS)
             if scope.reaches(name)
         ]
-        tables = [
-            TableFacts(database, schema, name, *facts)
-            for schema, name, *facts in cursor.execute(queries.LISTING.format(tables=_tables()), _patterns(scope))
-            if scope.covers(schema, name)
-        ]
+        # The rows of a million tables come some at a time, or, with an older library, one at a time.
+        at_once = ROWS_AT_ONCE if psycopg.capabilities.has_stream_chunked() else 1
+        query = queries.LISTING.format(tables=_tables(queries.IN_SCOPE))
+        rows = cursor.stream(query, _patterns(scope), size=at_once)
+        tables = PackedTables(_table(database, row) for row in rows if scope.covers(row[0], row[1]))
         return Listing(
             identity=f"{system}/{oid}",
             clock=now.replace(tzinfo=UTC),
             databases=(DatabaseFacts(database, comment),),
             schemas=tuple(schemas),
-            tables=tuple(tables),
+            tables=tables,
         )
 
     def _in_snapshot(self, read: Callable[[Cursor], T], few: bool = False) -> T:
-        """Reads in one snapshot, and again in a new one if an object went away under the reading."""
+        """Reads in one snapshot, and again in a new one if an object was dropped meanwhile."""
         give_up = monotonic() + RETRY_SECONDS
-        for attempt in count(1):
+        for attempt in counted(1):
             try:
                 return self._read_once(read, few)
             except VANISHED as error:
                 if attempt >= ATTEMPTS and monotonic() > give_up:
                     raise SourceError(
-                        f"{self.target}: tables came and went during each of {attempt} readings "
+                        f"{self.target}: tables were created and dropped during each of {attempt} readings "
                         f"({_said(error, self.url)}). Run again when fewer are made and dropped, or leave their "
                         "schema out of the scope."
                     ) from None
@@ -184,7 +197,7 @@ def _conninfo(url: str) -> str:
             "the url of a postgresql connection cannot be read: write postgresql://user:password@host:port/database, "
             "and inside a part %40 for @, %3A for :, %2F for /, %3F for ?, %25 for %"
         )
-    ours: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": "tidemark"}
+    ours: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": "tidemark", **KEEPALIVE}
     return make_conninfo(**{**ours, **known, "client_encoding": "utf8"})
 
 
@@ -212,17 +225,39 @@ def _like(pattern: str) -> str:
     return pattern.replace("*", "%").replace("?", "_")
 
 
-_ordinal = itemgetter(2)
+def _table(database: str, row: Sequence[Any]) -> TableFacts:
+    schema, name, kind, object_id, digest, comment, definition, column_count, key, count, bound, parents = row
+    names: tuple[TableName, ...] = tuple(map(tuple, parents or ()))
+    # The server prints the key as in `RANGE (day)`.
+    strategy, _, keys = (key or "").partition(" ")
+    return TableFacts(
+        database=database,
+        schema=schema,
+        name=name,
+        kind=kind,
+        object_id=object_id,
+        digest=digest,
+        comment=comment,
+        definition=definition,
+        column_count=column_count,
+        partitioning=Partitioning(strategy, keys[1:-1], count) if key else None,
+        partition_of=names[0] if bound else None,
+        partition_bound=bound,
+        inherits=() if bound else names,
+    )
+
+
+def _reading(database: str, head: Sequence[Any], columns: list[tuple[Any, ...]]) -> TableReading:
+    return TableReading(_table(database, head), tuple(_column(row) for row in sorted(columns, key=itemgetter(1))))
 
 
 def _column(row: tuple[Any, ...]) -> ColumnFacts:
-    targets = row[-1]
-    facts = (*row[1:-1], tuple(map(tuple, targets)) if targets else ())
+    facts = (*row[:-1], tuple(map(tuple, row[-1] or ())))
     return ColumnFacts(*facts)
 
 
-def _tables() -> Composed:
-    return queries.TABLES.format(columns=queries.COLUMNS.format(chosen=queries.IN_SCOPE))
+def _tables(chosen: SQL) -> Composed:
+    return queries.TABLES.format(columns=queries.COLUMNS.format(chosen=chosen))
 
 
 def _row(cursor: Cursor) -> tuple[Any, ...]:

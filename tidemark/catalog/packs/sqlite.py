@@ -15,9 +15,11 @@ from tidemark.catalog.packs.base import (
     ColumnFacts,
     DatabaseFacts,
     Listing,
+    PackedTables,
     SchemaFacts,
     SourcePack,
     TableFacts,
+    TableReading,
     TableRef,
     database_file,
     digest_of,
@@ -28,6 +30,7 @@ from tidemark.errors import SourceError, SourceUnreachable
 
 # SQLite's own names for the one database and the one schema of a file.
 MAIN = "main"
+TABLES_AT_ONCE = 5_000
 
 CLOCK = "SELECT strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')"
 
@@ -77,24 +80,30 @@ class SqlitePack(SourcePack):
         with self._snapshot() as connection:
             ((now,),) = connection.execute(CLOCK)
             found = [row for row in connection.execute(TABLES).fetchall() if scope.covers(MAIN, row[0])]
-            columns = _columns(connection, [(name, kind == "view" or virtual) for name, kind, _, virtual in found])
+            tables = PackedTables(_tables(connection, found))
         schema = SchemaFacts(MAIN, MAIN, None, listed=True, why_not=None)
         return Listing(
             identity=str(database_file(self.url).resolve()),
             clock=datetime.fromisoformat(now),
             databases=(DatabaseFacts(MAIN, None),),
             schemas=(schema,) if scope.reaches(MAIN) else (),
-            tables=tuple(_table(name, kind, definition, columns[name]) for name, kind, definition, _ in found),
+            tables=tables,
         )
 
-    def columns(self, tables: Sequence[TableRef]) -> Iterator[tuple[TableRef, list[ColumnFacts] | None]]:
+    def pulse(self) -> str | None:
+        """The version of the schema, which every change of it moves, and the file, which may be replaced by another."""
+        with self._snapshot() as connection:
+            ((version,),) = connection.execute("PRAGMA schema_version")
+            file = database_file(self.url).stat()
+        return f"{version}.{file.st_ino}.{file.st_mtime_ns}"
+
+    def columns(self, tables: Sequence[TableRef]) -> Iterator[tuple[TableRef, TableReading | None]]:
         asked = {table.name for table in tables}
         with self._snapshot() as connection:
-            found = [row for row in connection.execute(TABLES).fetchall() if row[0] in asked]
-            columns = _columns(connection, [(name, kind == "view" or virtual) for name, kind, _, virtual in found])
+            found = {row[0]: row for row in connection.execute(TABLES).fetchall() if row[0] in asked}
+            columns = _columns(connection, [(name, kind == "view" or virtual) for name, kind, _, virtual in found.values()])
         for table in tables:
-            facts = columns.get(table.name)
-            yield table, None if facts is None else [_column(*each) for each in facts]
+            yield table, _reading(found[table.name], columns[table.name]) if table.name in found else None
 
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:
@@ -128,6 +137,15 @@ class SqlitePack(SourcePack):
         return SourceError(f"{self.target} could not be read: {error}")
 
 
+def _tables(connection: sqlite3.Connection, found: list[tuple[Any, ...]]) -> Iterator[TableFacts]:
+    """The facts of tables. Columns are only needed for the digests, so those of some tables are held at a time."""
+    for start in range(0, len(found), TABLES_AT_ONCE):
+        some = found[start : start + TABLES_AT_ONCE]
+        columns = _columns(connection, [(name, kind == "view" or virtual) for name, kind, _, virtual in some])
+        for name, kind, definition, _ in some:
+            yield _table(name, kind, definition, columns[name])
+
+
 def _columns(connection: sqlite3.Connection, tables: list[tuple[str, bool]]) -> dict[str, list[tuple[Any, ...]]]:
     """The facts of the columns of each table, in order. The second of a pair says that the table may be broken."""
     names = [name for name, may_break in tables if not may_break or _compiles(connection, name)]
@@ -142,7 +160,7 @@ def _columns(connection: sqlite3.Connection, tables: list[tuple[str, bool]]) -> 
 
 
 def _compiles(connection: sqlite3.Connection, name: str) -> bool:
-    """A view over a table that is gone, or a virtual table whose module is not loaded, has no columns to be told."""
+    """A view over a table that is gone, or a virtual table whose module is not loaded, has no columns to list."""
     try:
         connection.execute(PROBE, (name,)).fetchall()
     except sqlite3.OperationalError as error:
@@ -164,6 +182,11 @@ def _table(name: str, kind: str, definition: str | None, columns: list[tuple[Any
         definition=definition,
         column_count=len(columns),
     )
+
+
+def _reading(row: tuple[Any, ...], columns: list[tuple[Any, ...]]) -> TableReading:
+    name, kind, definition, _ = row
+    return TableReading(_table(name, kind, definition, columns), tuple(_column(*each) for each in columns))
 
 
 def _column(

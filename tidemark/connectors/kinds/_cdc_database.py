@@ -15,6 +15,7 @@ from tidemark.connectors.kinds._sql_dialects import dialect_for
 from tidemark.connectors.kinds._sql_dialects.base import LOCK_SECONDS
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import ConfigError, PositionLost, SourceError, SourceRefused, SourceUnreachable
+from tidemark.keepalive import KEEPALIVE
 
 OLDEST_VERSION = 150_000
 GENERATED_VERSION = 180_000
@@ -78,7 +79,7 @@ Session = psycopg.Connection[Any]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`storage` is where its rows lie: another after a rewrite. `key` is what deletions tell of a row."""
+    """`storage` is where its rows lie: another after a rewrite. `key` is what a deletion says of its row."""
 
     number: int
     kind: str
@@ -90,7 +91,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What a publication tells of a table. `columns` is None if it does not have the table.
+    """What a publication says of a table. `columns` is None if it does not have the table.
 
     `member` is another number when the table was taken out and put in again: what happened between is not in the log.
     """
@@ -104,7 +105,7 @@ class Publication:
         if self.filtered or not self.complete:
             raise SourceError(
                 f"{stream.id}: the publication '{name}' leaves out some rows, or some of insert, update, delete and "
-                "truncate, so the log does not tell all. Alter it, or leave `publication` away for one of the stream's own."
+                "truncate, so the log is incomplete. Alter it, or leave `publication` away for one of the stream's own."
             )
 
 
@@ -171,7 +172,7 @@ class Database:
     def _connected(self, who: str, *, replication: bool = False) -> Session:
         self.pace()
         try:
-            return psycopg.connect(self._conninfo(replication), autocommit=True, connect_timeout=10)
+            return psycopg.connect(self._conninfo(replication), autocommit=True, connect_timeout=10, **KEEPALIVE)
         except psycopg.OperationalError as error:
             # The server's words come in its own language, so whether it answers is asked apart.
             if isinstance(error, errors.ConnectionTimeout) or pq.PGconn.ping(self._pinged()) != pq.Ping.OK:
@@ -216,7 +217,7 @@ class Database:
         except (errors.ObjectNotInPrerequisiteState, errors.UndefinedObject):
             raise PositionLost(
                 f"{who}: the log at {self.target} can no longer be read from the committed position. "
-                "`tidemark ingest --full` reads everything and begins the log anew."
+                "`tidemark stream run --full` reads everything and follows the log from there."
             ) from None
         except psycopg.Error as error:
             if connection.broken:
@@ -231,13 +232,13 @@ class Database:
     # --- what is there -----------------------------------------------------------------------------------------------
 
     def tables(self) -> list[StreamDescription]:
-        """Tables whose changes and deletions the log can tell."""
+        """Tables whose changes and deletions the log has."""
         with self.session(self.target) as connection:
             rows = self.ask(connection, TABLES)
         return [StreamDescription(name, tuple(key), comment=comment) for name, key, comment, _ in rows]
 
     def table(self, connection: Session, stream: StreamSpec) -> Table:
-        """The table, if the log can tell all that happens to the stream's records."""
+        """The table, if the log has all that happens to the stream's records."""
         found = self.ask(connection, TABLE, self.name(stream.source_name))
         if not found or found[0][1] not in "rp":
             raise SourceError(f"{stream.id}: there is no table '{stream.source_name}' at {self.target}.")
@@ -251,12 +252,12 @@ class Database:
             return
         if not key:
             raise SourceError(
-                f"{stream.id}: '{name}' has no replica identity, so the log does not tell which record was changed or "
+                f"{stream.id}: '{name}' has no replica identity, so the log does not say which record was changed or "
                 f"deleted. Give it a primary key, or `ALTER TABLE {name} REPLICA IDENTITY FULL`."
             )
         if set(key) != set(stream.key):
             raise SourceError(
-                f"{stream.id}: the manifest's key is ({', '.join(stream.key)}), but the log tells deletions by "
+                f"{stream.id}: the manifest's key is ({', '.join(stream.key)}), but the log identifies deletions by "
                 f"({', '.join(key)}). Write that as `key`, or `ALTER TABLE {name} REPLICA IDENTITY FULL`."
             )
 
@@ -268,7 +269,7 @@ class Database:
         return [(name, number, modifier) for name, number, modifier in rows]
 
     def refuse_unable(self, connection: Session, who: str) -> None:
-        """A server that cannot decode its log is told so before anything is made there."""
+        """Refuses a server that cannot decode its log, before anything is made there."""
         level, standby = self.ask(connection, "SELECT current_setting('wal_level'), pg_is_in_recovery()")[0]
         if connection.info.server_version < OLDEST_VERSION:
             raise SourceError(f"{who}: {self.target} is older than PostgreSQL 15, the first whose log this kind reads.")
@@ -290,7 +291,7 @@ class Database:
         return Publication(None if columns is None else tuple(columns), filtered, complete, f"{member}.{table.number}")
 
     def publish(self, connection: Session, stream: StreamSpec, name: str, *, add: bool) -> None:
-        """Makes the stream's own publication, or adds the table that was made anew to it."""
+        """Makes the stream's own publication, or adds the table that was re-created to it."""
         publication, table = self.names([name]), self.name(stream.source_name)
         if add:
             self.tell(connection, f"ALTER PUBLICATION {publication} ADD TABLE ONLY {table}")

@@ -15,7 +15,7 @@ from tidemark.connectors.kinds._pgoutput import Begin, Commit, NotPgoutput, Rela
 from tidemark.connectors.stream import StreamSpec
 from tidemark.errors import SourceError
 
-# Messages that are fetched at once, and keys that are asked for at once.
+# Messages that are fetched at once, and keys that are requested at once.
 FETCHED = 2000
 LOOKED_UP = 500
 
@@ -56,16 +56,16 @@ def outlined(
     changed = False
     bounds = (lower.to_bytes(8, "big"), upper.to_bytes(8, "big"))
     for inside, head in database.ask(connection, OUTLINE, *peeked, *bounds):
-        told = decoded(head) if head[0] in b"RT" else None
-        if isinstance(told, Relation):
-            if told.table != table.number:
+        parsed = decoded(head) if head[0] in b"RT" else None
+        if isinstance(parsed, Relation):
+            if parsed.table != table.number:
                 continue
             if inside:
-                relations.append(told)
+                relations.append(parsed)
             else:
-                before = [told]  # a table is described once, and not again unless it was altered
+                before = [parsed]  # a table is described once, and not again unless it was altered
         elif inside:
-            touched = told.tables if isinstance(told, Truncate) else (int.from_bytes(head[1:5], "big"),)
+            touched = parsed.tables if isinstance(parsed, Truncate) else (int.from_bytes(head[1:5], "big"),)
             changed = changed or table.number in touched
     return [*before, *relations], changed
 
@@ -77,17 +77,17 @@ def read_log(database: Database, stream: StreamSpec, slice: Slice, shape: Shape,
     inside = False
     try:
         for message in _messages(database, stream, slice.detail["peeked"]):
-            told = decoded(message)
-            if isinstance(told, Begin):
-                inside = lower <= told.commit < upper
-                pages.begin(told.commit)
-            elif isinstance(told, Relation):
-                if told.table == table:
-                    pages.described(told)
-            elif told is None or isinstance(told, Commit) or not inside:
+            parsed = decoded(message)
+            if isinstance(parsed, Begin):
+                inside = lower <= parsed.commit < upper
+                pages.begin(parsed.commit)
+            elif isinstance(parsed, Relation):
+                if parsed.table == table:
+                    pages.described(parsed)
+            elif parsed is None or isinstance(parsed, Commit) or not inside:
                 continue
-            elif table in told.tables if isinstance(told, Truncate) else told.table == table:
-                pages.take(told, len(message))
+            elif table in parsed.tables if isinstance(parsed, Truncate) else parsed.table == table:
+                pages.take(parsed, len(message))
                 while pages.are_full:
                     yield pages.page()
         while pages.are_there:

@@ -58,11 +58,11 @@ class Shape:
         if field.name in self.changed:
             raise SchemaRefused(
                 f"{self.stream.id}: the type of '{field.name}' was changed, and a value from before does not fit the new "
-                "one. `tidemark ingest --full` reads everything as it is now."
+                "one. `tidemark stream run --full` reads everything as it is now."
             )
         raise SourceError(
             f"{self.stream.id}: a value of '{field.name}' is none that {field.type} can hold, such as NaN, infinity or a "
-            "year before 1. Mend it at the source, or leave the column out of the publication."
+            "year before 1. Fix it at the source, or leave the column out of the publication."
         )
 
     def snapshot_page(self, text: bytes, lsn: int) -> pa.RecordBatch:
@@ -129,8 +129,8 @@ class LogPages:
             return
         if len(self._key) < len(self._shape.stream.key):
             raise SourceError(
-                f"{self._shape.stream.id}: a part of the log tells changes by another key than the manifest's: the replica "
-                "identity or a column's name was changed. `tidemark ingest --full` reads everything and begins the log anew."
+                f"{self._shape.stream.id}: a part of the log identifies changes by another key than the manifest's: the "
+                "replica identity or a column's name was changed. `tidemark stream run --full` reads everything again."
             )
         if isinstance(change, Insert):
             self._add("upsert", self._row(change.new))

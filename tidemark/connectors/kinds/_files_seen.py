@@ -1,6 +1,6 @@
 """What was read of a folder: files of the last days one by one, those of earlier days by a digest.
 
-A digest says of some hundred files of a day that they all are as they were. If one of them came late, went or was replaced,
+A digest says of some hundred files of a day that they all are as they were. If one came late, was removed or was replaced,
 it does not agree any more, and what is there of them counts as unread: Bronze knows its own, so nothing lands twice.
 A state that says too little costs time. It never says too much, so nothing is skipped.
 """
@@ -37,6 +37,8 @@ class File:
 
 # The path in a checkpoint, in SQL: before `#sha256=` and 64 digits.
 PATH_OF_CURSOR = "substr(cursor, 1, length(cursor) - 72)"
+# What sorts after every version of a path, put behind it.
+AFTER_VERSIONS = "#sha256=g"
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,11 @@ class Seen:
 
     @classmethod
     def from_text(cls, text: str | None) -> "Seen":
-        told = json.loads(text) if text else []
-        if isinstance(told, list):  # as it was before there were digests
-            told = {"files": told, "since": None, "digests": {}}
-        files = {file.path: file for file in (File(*each) for each in told["files"])}
-        return cls(files, told["since"], {int(day): tuple(each) for day, each in told["digests"].items()})
+        stored = json.loads(text) if text else []
+        if isinstance(stored, list):  # as it was before there were digests
+            stored = {"files": stored, "since": None, "digests": {}}
+        files = {file.path: file for file in (File(*each) for each in stored["files"])}
+        return cls(files, stored["since"], {int(day): tuple(each) for day, each in stored["digests"].items()})
 
     def to_text(self) -> str:
         files = [astuple(file) for _, file in sorted(self.files.items())]

@@ -51,7 +51,7 @@ READING = {
     "enable.auto.commit": False,
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
-    # Never to another place than the one that was asked for.
+    # Never to another place than the one that was requested.
     "auto.offset.reset": "error",
     "check.crcs": True,
     "fetch.wait.max.ms": 100,
@@ -123,11 +123,11 @@ class Brokers:
         return [
             Topic(
                 name,
-                None if str(told.topic_id) == NO_ID else str(told.topic_id),
-                tuple(sorted(each.id for each in told.partitions)),
-                told.is_internal,
+                None if str(answer.topic_id) == NO_ID else str(answer.topic_id),
+                tuple(sorted(each.id for each in answer.partitions)),
+                answer.is_internal,
             )
-            for name, told in self._answers(asked, asker).items()
+            for name, answer in self._answers(asked, asker).items()
         ]
 
     def bounds(self, topic: Topic, asker: str) -> list[Range]:
@@ -146,7 +146,7 @@ class Brokers:
                 request_timeout=self._timeout,
             )
             try:
-                return {at.partition: told.offset for at, told in self._answers(asked, asker).items()}
+                return {at.partition: answer.offset for at, answer in self._answers(asked, asker).items()}
             except Leaderless:
                 if time.monotonic() > limit:
                     raise
@@ -213,7 +213,7 @@ class Brokers:
     def _answers(self, asked: Mapping[Key, "Future[Any]"], asker: str) -> dict[Key, Any]:
         limit = time.monotonic() + self._timeout + 1
         while not all(each.done() for each in asked.values()) and time.monotonic() < limit:
-            self._admin.poll(GLANCE_SECONDS)  # without it, nobody tells of a refused login
+            self._admin.poll(GLANCE_SECONDS)  # without it, nobody reports a refused login
             if self._troubles & LOGIN:
                 raise refused(asker)
         try:
@@ -265,5 +265,5 @@ def refused(asker: str) -> SourceRefused:
 def lost(asker: str, what: str) -> PositionLost:
     return PositionLost(
         f"{asker} {what}. Messages may be lost. Keep them longer than the time between two runs; to go on with what is "
-        "still there, read everything with `tidemark ingest --full`."
+        "still there, read everything with `tidemark stream run --full`."
     )

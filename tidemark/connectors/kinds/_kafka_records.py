@@ -29,7 +29,7 @@ FORMATS = ("json", *VALUES)
 NO_OBJECT = "a message is no JSON object in UTF-8"
 NO_TEXT = "a message is no UTF-8"
 NO_FIT = "a message does not fit the types of the fields"
-NO_KEY = "a message without a value has no key that tells which record is gone"
+NO_KEY = "a message without a value has no key that says which record is gone"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Records:
         return self.format != "json" or self.stream.fixed_schema is not None
 
     def fields(self, batches: Iterable[list[Message]], known: dict[str, pa.DataType]) -> pa.Schema:
-        """The fields of all these messages. `known` has types of key fields that messages do not tell this time."""
+        """The fields of all these messages. `known` has types of key fields that messages do not show this time."""
         if self.format != "json":
             return self._whole({"_value": VALUES[self.format]})
         if self.stream.fixed_schema is not None:
@@ -65,7 +65,7 @@ class Records:
         taken = sorted(body.keys() & {*OWN, OPERATION})
         if taken:
             raise SchemaRefused(
-                f"{self.stream.id}: messages have a field {', '.join(taken)}, a name that is needed for what Kafka tells of "
+                f"{self.stream.id}: messages have a field {', '.join(taken)}, a name that is needed for what Kafka says of "
                 "them. Name the fields that are wanted, with schema_strategy: fixed."
             )
         for name in self._keys_in_objects:
@@ -146,20 +146,20 @@ class Records:
         if key is None or not is_text(key):
             return None
         try:
-            told = orjson.loads(key)
+            found = orjson.loads(key)
         except orjson.JSONDecodeError:
-            told = key.decode()
-        if isinstance(told, dict):
-            return {name: told[name] for name in wanted} if all(told.get(name) is not None for name in wanted) else None
+            found = key.decode()
+        if isinstance(found, dict):
+            return {name: found[name] for name in wanted} if all(found.get(name) is not None for name in wanted) else None
         if len(wanted) > 1:
             return None
-        if body is not None and pa.types.is_string(body.field(wanted[0]).type) and not isinstance(told, str):
-            told = key.decode()  # a text that looks like a number
-        return None if told is None or isinstance(told, list) else {wanted[0]: told}
+        if body is not None and pa.types.is_string(body.field(wanted[0]).type) and not isinstance(found, str):
+            found = key.decode()  # a text that looks like a number
+        return None if found is None or isinstance(found, list) else {wanted[0]: found}
 
     def _object_of_gone(self, message: Message, body: pa.Schema) -> bytes | None:
-        told = self._gone(message, body)
-        return None if told is None else orjson.dumps(told)
+        found = self._gone(message, body)
+        return None if found is None else orjson.dumps(found)
 
 
 def is_text(content: bytes | None) -> bool:
@@ -170,7 +170,7 @@ def is_text(content: bytes | None) -> bool:
 
 
 def of_kafka(name: str, messages: list[Message]) -> pa.Array:
-    """One of the columns that tell where messages are from."""
+    """One of the columns that say where messages are from."""
     if name == "_position":
         return pa.array([message.position for message in messages], OWN[name])
     if name == "_partition":
@@ -193,9 +193,9 @@ def readable(content: bytes | None) -> str | None:
 
 def as_text(message: Message) -> str:
     """A message as the quarantine keeps it."""
-    told = {
+    kept = {
         "_position": message.position,
         "_key": readable(message.key),
         "_value": readable(message.value),
     }
-    return json.dumps(told, ensure_ascii=False)
+    return json.dumps(kept, ensure_ascii=False)

@@ -62,7 +62,7 @@ class Property:
 
     @property
     def tick(self) -> int | None:
-        """The span, in microseconds, that a filter on a timestamp can tell apart. None: a filter is exact.
+        """The span, in microseconds, that a filter on a timestamp can distinguish. None: a filter is exact.
 
         Servers cut the literals of a filter to their own precision, and may keep and show finer values than that: CAP
         compares milliseconds. Without a declared precision it is the second.

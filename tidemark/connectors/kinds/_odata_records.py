@@ -42,7 +42,7 @@ def page_of(answer: Answer, properties: Sequence[Property]) -> Page:
     try:
         records = _records(rows, properties, answer.what)
     except _DigitsLost:
-        # Asked for numbers as text, the source sent numbers: read again, every digit kept.
+        # Numbers were requested as text, the source sent numbers: read again, every digit kept.
         exact = json.loads(answer.body, parse_float=str)
         records = _records(exact["value"], properties, answer.what)
     return Page(records, given.get("@odata.nextLink") or given.get("@nextLink"), answer)
@@ -79,7 +79,7 @@ def _column(values: list[Any], declared: Property) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         if declared.type == pa.string() or declared.type == pa.bool_():
             raise
-        # Whole numbers as text, as asked for; and INF and NaN, which JSON has no number for.
+        # Whole numbers as text, as requested; and INF and NaN, which JSON has no number for.
         return pa.array([None if each is None else str(each) for each in values], pa.string()).cast(declared.type)
 
 

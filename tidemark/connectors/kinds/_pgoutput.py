@@ -1,4 +1,4 @@
-"""Messages of PostgreSQL's `pgoutput`, protocol version 1: bytes to what they tell. Pure, and quick.
+"""Messages of PostgreSQL's `pgoutput`, protocol version 1: bytes to what they mean. Pure, and quick.
 
 Values stay the text that PostgreSQL wrote, as bytes. Integers are big-endian, names end with a zero byte.
 """
@@ -90,7 +90,7 @@ _NEW, _KEY, _OLD = b"NKO"
 
 
 def decoded(message: bytes) -> Message | None:
-    """What a message tells. None for those that tell nothing of records: types, origins."""
+    """What a message says. None for those that say nothing of records: types, origins."""
     try:
         return _READERS[message[0]](message)
     except (IndexError, KeyError, StructError, UnicodeDecodeError):
@@ -181,7 +181,7 @@ def _values(message: bytes, place: int) -> tuple[list[Value], int]:
             values.append(UNCHANGED)
             place += 1
         else:
-            raise NotPgoutput("a value in the log is of a form that was not asked for")
+            raise NotPgoutput("a value in the log is of a form that was not requested")
     return values, place
 
 

@@ -177,29 +177,29 @@ class SalesforceApi:
         code = str(error.code)
         if code in BUSY or (code.isdigit() and int(code) >= 500):
             return SourceError(f"{subject}: {self.target} cannot take a login now ({code}). Run again later.")
-        told = f" ({code})" if CODE.fullmatch(code) else ""
-        return SourceRefused(f"{subject}: {self.target} refused the login{told}. Check the credentials and `domain`.")
+        shown = f" ({code})" if CODE.fullmatch(code) else ""
+        return SourceRefused(f"{subject}: {self.target} refused the login{shown}. Check the credentials and `domain`.")
 
     def _refused(self, error: SalesforceError, subject: str) -> SourceError:
         code, words = code_of(error)
-        told = f"{error.status} {code}".strip()
+        shown = f"{error.status} {code}".strip()
         if code == "REQUEST_LIMIT_EXCEEDED":
             if "concurrent" in words.lower():
-                return SourceError(f"{subject}: {self.target} has too many long requests at once ({told}).")
+                return SourceError(f"{subject}: {self.target} has too many long requests at once ({shown}).")
             return QuotaSpent(
-                f"{subject}: {self.target} takes no more API calls: the limit of the last 24 hours is reached ({told}). Run "
-                "again later, or read less often."
+                f"{subject}: {self.target} takes no more API calls: the limit of the last 24 hours is reached ({shown}). "
+                "Run again later, or read less often."
             )
         if error.status in (401, 403):
             return SourceRefused(
-                f"{subject}: {self.target} refused the session or the access ({told}). Is the session expired, and may the "
+                f"{subject}: {self.target} refused the session or the access ({shown}). Is the session expired, and may the "
                 "user read this through the API?"
             )
         if error.status == 404 or code == "INVALID_TYPE":
-            return SourceError(f"{subject}: {self.target} has no such object, or the user may not see it ({told}).")
+            return SourceError(f"{subject}: {self.target} has no such object, or the user may not see it ({shown}).")
         if error.status >= 500:
-            return SourceError(f"{subject}: {self.target} failed ({told}). Run again later.")
-        return SourceError(f"{subject}: {self.target} refused the query ({told}). Does the object still have its fields?")
+            return SourceError(f"{subject}: {self.target} failed ({shown}). Run again later.")
+        return SourceError(f"{subject}: {self.target} refused the query ({shown}). Does the object still have its fields?")
 
 
 def code_of(error: SalesforceError) -> tuple[str, str]:

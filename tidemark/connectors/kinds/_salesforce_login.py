@@ -8,6 +8,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from tidemark.connectors.unknown_settings import unknown_settings
 from tidemark.errors import ConfigError
 
 SETTINGS = ("api_limit_share", "ca_file", "domain", "instance", "version")
@@ -26,7 +27,7 @@ LIBRARY_NAMES = {"user": "username", "private_key": "privatekey"}
 
 @dataclass(frozen=True)
 class Login:
-    """How to log in, in the words of simple-salesforce, and what is told of it."""
+    """How to log in, in the words of simple-salesforce, and what messages say of it."""
 
     arguments: Mapping[str, Any] = field(repr=False)
     target: str
@@ -38,7 +39,7 @@ def login_of(settings: Mapping[str, Any], credentials: Mapping[str, str]) -> Log
     """The login that settings and credentials make. ConfigError if they, or the credentials, do not fit together."""
     unknown = sorted(settings.keys() - set(SETTINGS))
     if unknown:
-        raise refusal(f"unknown: {', '.join(unknown)}")
+        raise refusal(unknown_settings(unknown, SETTINGS))
     given = frozenset(credentials)
     if given not in {frozenset(each) for each in LOGINS}:
         ways = "; or ".join(", ".join(each) for each in LOGINS)
@@ -55,7 +56,7 @@ def login_of(settings: Mapping[str, Any], credentials: Mapping[str, str]) -> Log
 
 
 def _address(settings: Mapping[str, Any], login: dict[str, Any], *, by_session: bool, needs_domain: bool) -> str:
-    """Puts the address into the login, and gives it as it is told."""
+    """Puts the address into the login, and returns it as messages show it."""
     name, other = ("instance", "domain") if by_session else ("domain", "instance")
     if other in settings:
         raise refusal(f"`{other}` does not go with these credentials. A session_id needs `instance`, a login takes `domain`")

@@ -53,9 +53,9 @@ class Soql:
         field = self.fields[name]
         if field.declared not in CURSORS[type_]:
             fitting = [cursor_type for cursor_type, declared in CURSORS.items() if field.declared in declared]
-            told = f"as `cursor_type` {' or '.join(fitting)}" if fitting else "at all: choose a date, a number or the Id"
+            allowed = f"as `cursor_type` {' or '.join(fitting)}" if fitting else "at all: choose a date, a number or the Id"
             raise ConfigError(
-                f"{where} is of the type {field.declared}: it cannot be a cursor of type {type_}, only {told}."
+                f"{where} is of the type {field.declared}: it cannot be a cursor of type {type_}, only {allowed}."
             )
         if not field.usable:
             raise ConfigError(f"{where} cannot be sorted or compared by Salesforce. Choose another cursor.")
@@ -95,7 +95,7 @@ class Soql:
         return f"SELECT {', '.join(names)} FROM {where} ORDER BY Id LIMIT {size}"
 
     def selections(self) -> list[list[str]]:
-        """All fields, in as many parts as the length of an address demands; each tells which version it is of."""
+        """All fields, in as many parts as the length of an address demands; each says which version it is of."""
         common = list(dict.fromkeys(["Id", *self.stream.cursor_fields, *([STAMP] if STAMP in self.fields else [])]))
         parts, length = [list(common)], 0
         for name in self.fields:

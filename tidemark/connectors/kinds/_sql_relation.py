@@ -98,7 +98,7 @@ class Relation:
     def cuts(self, window: Window, count: int, parts: int) -> str:
         """The values `c` of the cursor's first field at which a window of about so many records falls into equal parts.
 
-        Of a large table a sample tells them.
+        Of a large table a sample gives them.
         """
         first, sampled = self.cursor[0], max(SAMPLED_ROWS, SAMPLED_A_SLICE * parts)
         sample = self.dialect.sample(self.stream.source_name, sampled / count) if count > sampled else ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.expressions import AlwaysFalse, BooleanExpression, GreaterThanOrEqual
 
 from tidemark.connectors.contract import CheckpointConnector, Slice, StreamDescription
 from tidemark.connectors.kinds._cdc_database import (
@@ -29,6 +30,7 @@ from tidemark.connectors.kinds._cdc_snapshot import block_ranges, read_snapshot
 from tidemark.connectors.kinds._cdc_types import arrow_type
 from tidemark.connectors.kinds._pgoutput import Relation
 from tidemark.connectors.stream import StreamSpec
+from tidemark.connectors.unknown_settings import unknown_settings
 from tidemark.errors import ConfigError, CursorInvalid, PositionLost, SourceError
 
 SETTINGS = {"url", "publication", "slot"}
@@ -66,7 +68,7 @@ class CdcConnector(CheckpointConnector):
         super().__init__(settings, credentials)
         unknown = sorted(self.settings.keys() - SETTINGS)
         if unknown or not isinstance(self.settings.get("url"), str):
-            what = f"unknown: {', '.join(unknown)}" if unknown else "`url` is missing"
+            what = unknown_settings(unknown, SETTINGS) if unknown else "`url` is missing"
             raise ConfigError(f"settings of a cdc connector: {what}. It has: {', '.join(sorted(SETTINGS))}.")
         self._prefix = self.settings.get("slot", "tidemark")
         if not isinstance(self._prefix, str) or not re.fullmatch("[a-z0-9_]{1,40}", self._prefix):
@@ -124,7 +126,7 @@ class CdcConnector(CheckpointConnector):
         return reader(self._database, stream, slice, self._planned(stream, slice), page_size)
 
     def acknowledge(self, stream: StreamSpec, checkpoint: str) -> None:
-        """Lets the slot move on. One that is gone or lost is for `pending` to tell: a full run must get so far."""
+        """Lets the slot move on. One that is gone or lost is for `pending` to report: a full run must get so far."""
         self.close()
         position = Position.parse(checkpoint, stream)
         with self._database.session(stream.id) as connection:
@@ -152,6 +154,14 @@ class CdcConnector(CheckpointConnector):
         del slices, rows
         # What a new snapshot gives is all new, whatever landed before.
         return "false" if full or checkpoint is None else f"cursor >= '{padded(Position.parse(checkpoint, stream).lsn)}'"
+
+    def bounds(
+        self, stream: StreamSpec, checkpoint: str | None, *, full: bool = False, slices: Iterable[Slice] = ()
+    ) -> BooleanExpression:
+        del slices
+        if full or checkpoint is None:
+            return AlwaysFalse()
+        return GreaterThanOrEqual(term="cursor", value=padded(Position.parse(checkpoint, stream).lsn))
 
     def close(self) -> None:
         if self._exporting is not None:
@@ -257,13 +267,13 @@ class CdcConnector(CheckpointConnector):
         if publication is None or lost is not None:
             raise PositionLost(
                 f"{stream.id}: the log at {self._database.target} lacks changes since the last run: {lost}. "
-                "`tidemark ingest --full` reads everything and begins the log anew."
+                "`tidemark stream run --full` reads everything and follows the log from there."
             )
         publication.refuse_partial(stream, published)
         return [name, lsn_text(upper), self._database.names([published])], publication, upper
 
     def _united(self, stream: StreamSpec, present: Columns, relations: list[Relation]) -> Shape:
-        """The columns of now and those that the log tells of; a column's type is the last that the log has for it."""
+        """The columns of now and those that the log has; a column's type is the last that the log has for it."""
         columns = {column[0]: column for column in present}
         types: dict[str, set[pa.DataType]] = {}
         for relation in relations:
@@ -274,7 +284,7 @@ class CdcConnector(CheckpointConnector):
 
 
 def why_lost(publication: Publication | None, slot: ReplicationSlot | None, position: Position, upper: int) -> str | None:
-    """Why the slot does not have everything from the position on, if so: nobody could tell what is missing."""
+    """Why the slot does not have everything from the position on, if so: nobody could know what is missing."""
     if slot is None or not slot.ours:
         return "the replication slot is not there"
     if slot.lost:
@@ -286,5 +296,5 @@ def why_lost(publication: Publication | None, slot: ReplicationSlot | None, posi
     if publication is None or publication.columns is None:
         return "the publication is gone, or the table is no longer in it"
     if position.member and position.member != publication.member:
-        return "the table or its publication was made anew"
+        return "the table or its publication was re-created"
     return None

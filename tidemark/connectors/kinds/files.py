@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.fs
 import pyarrow.parquet as pq
+from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, GreaterThanOrEqual, LessThan
 
 from tidemark.connectors.contract import CheckpointConnector, Slice, StreamDescription, rejected
 from tidemark.connectors.durations import Duration
@@ -28,8 +29,9 @@ from tidemark.connectors.json_lines import (
     plain,
     settled,
 )
-from tidemark.connectors.kinds._files_seen import PATH_OF_CURSOR, File, Seen, grouped
+from tidemark.connectors.kinds._files_seen import AFTER_VERSIONS, PATH_OF_CURSOR, File, Seen, grouped
 from tidemark.connectors.stream import StreamSpec
+from tidemark.connectors.unknown_settings import unknown_settings
 from tidemark.errors import ConfigError, SchemaRefused, SourceError, SourceUnreachable
 from tidemark.lake import quoted
 
@@ -41,7 +43,7 @@ LOOK_BACK = "P7D"
 
 
 class FilesConnector(CheckpointConnector):
-    """Settings: `path`, a folder or s3://bucket/prefix; `pattern`, such as *.csv.gz; `format`, unless the names tell it."""
+    """Settings: `path`, a folder or s3://bucket/prefix; `pattern`, such as *.csv.gz; `format`, unless the names show it."""
 
     kind = "files"
     checkpoint_field = "_file_checkpoint"
@@ -51,7 +53,7 @@ class FilesConnector(CheckpointConnector):
         super().__init__(settings, credentials)
         unknown = sorted(self.settings.keys() - SETTINGS)
         if unknown or not isinstance(self.settings.get("path"), str):
-            what = f"unknown: {', '.join(unknown)}" if unknown else "`path` is missing"
+            what = unknown_settings(unknown, SETTINGS) if unknown else "`path` is missing"
             raise ConfigError(f"settings of a files connector: {what}. It has: {', '.join(sorted(SETTINGS))}.")
         if self.settings.get("format", "csv") not in FORMATS.values():
             raise ConfigError("settings of a files connector: format must be one of csv, jsonl, parquet.")
@@ -114,6 +116,17 @@ class FilesConnector(CheckpointConnector):
             return "false"
         last = "max_by(cursor, {'at': emitted_at, 'arrival': arrival})"
         return f"cursor IN (SELECT {last} FROM {rows} WHERE {PATH_OF_CURSOR} IN ({paths}) GROUP BY {PATH_OF_CURSOR})"
+
+    def bounds(
+        self, stream: StreamSpec, checkpoint: str | None, *, full: bool, slices: Iterable[Slice]
+    ) -> BooleanExpression:
+        """From the first path to the last, each with any version."""
+        del stream, checkpoint, full
+        paths = {file.path for each in slices for file in files_of(each)}
+        if not paths:
+            return AlwaysFalse()
+        last = max(f"{path}{AFTER_VERSIONS}" for path in paths)
+        return And(GreaterThanOrEqual(term="cursor", value=min(paths)), LessThan(term="cursor", value=last))
 
     def read(self, stream: StreamSpec, slice: Slice, page_size: int) -> Iterator[pa.RecordBatch]:
         schema = self.fields(stream, [slice])
@@ -183,7 +196,7 @@ class FilesConnector(CheckpointConnector):
             name = name.removesuffix(ending)
         found = self.settings.get("format") or next((form for end, form in FORMATS.items() if name.endswith(end)), None)
         if found is None:
-            raise ConfigError(f"{file.path}: its name does not tell its format. Set `format` to csv, jsonl or parquet.")
+            raise ConfigError(f"{file.path}: its name does not show its format. Set `format` to csv, jsonl or parquet.")
         return str(found)
 
     def _unpacked(self, file: File) -> Any:

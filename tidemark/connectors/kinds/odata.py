@@ -3,7 +3,7 @@
 A server may keep finer timestamps than its filters compare, so pages end at whole ticks of the cursor: the records of the
 last tick of a page are left to the next one, and a tick that fills a page is read by key. A server's next links are not
 followed: unless it promises otherwise they are offsets, which skip records when others move. Where one cuts a page short,
-the next is asked for by keyset from the last record that came.
+the next is requested by keyset from the last record that came.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,7 +54,7 @@ class ODataConnector(Connector):
         ]
 
     def discover(self, stream: StreamSpec) -> pa.Schema:
-        self._known.clear()  # asked anew: it may have changed since
+        self._known.clear()  # asked again: it may have changed since
         return self._entity(stream).schema
 
     def now(self, stream: StreamSpec) -> Cursor | None:
@@ -175,7 +175,7 @@ class ODataConnector(Connector):
                 raise does_not_obey(stream, "$filter")
             if None in final:
                 raise SourceError(
-                    f"{asked(stream)}: a record lacks a part of its key, so what follows it cannot be asked for."
+                    f"{asked(stream)}: a record lacks a part of its key, so what follows it cannot be requested."
                 )
             last = final
 
@@ -298,12 +298,12 @@ def in_order(column: pa.Array, stream: StreamSpec, declared: Property) -> None:
 def does_not_obey(stream: StreamSpec, what: str) -> SourceError:
     return SourceError(
         f"{asked(stream)}: the source does not obey {what}: its records are not the ones, or not in the order, that were "
-        "asked for. Choose another cursor, or none."
+        "requested. Choose another cursor, or none."
     )
 
 
 def asked(stream: StreamSpec) -> str:
-    """What is asked for, in words for a message."""
+    """What is requested, in words for a message."""
     return f"{stream.id} (entity set '{stream.source_name}')"
 
 
@@ -316,7 +316,7 @@ def names(properties: Iterable[Property]) -> str:
 
 
 def batches(records: pa.RecordBatch, page_size: int) -> Iterator[pa.RecordBatch]:
-    """Never an empty one, and never a larger one than was asked for, even if the source sent more."""
+    """Never an empty one, and never a larger one than was requested, even if the source sent more."""
     for start in range(0, records.num_rows, page_size):
         yield records.slice(start, page_size)
 

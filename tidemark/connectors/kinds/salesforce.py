@@ -124,7 +124,7 @@ class SalesforceConnector(Connector):
         return Soql(stream, fields)
 
     def _query(self, stream: StreamSpec, soql: str) -> Answer:
-        """Deleted records are asked for where their flag is what tells deletions."""
+        """Deleted records are requested where their flag marks deletions."""
         deleted = stream.deletes == "flag" and stream.delete_flag == DELETED
         return self._api.query(soql, stream.id, deleted=deleted)
 

@@ -10,6 +10,7 @@ from tidemark.connectors.cursors import Cursor
 from tidemark.connectors.kinds._sql_dialects import Column, dialect_for
 from tidemark.connectors.kinds._sql_relation import Relation, schema_of
 from tidemark.connectors.stream import StreamSpec
+from tidemark.connectors.unknown_settings import unknown_settings
 from tidemark.errors import ConfigError, SourceError
 
 # A slice smaller than this is not worth a task of its own.
@@ -27,7 +28,7 @@ class SqlConnector(Connector):
         super().__init__(settings, credentials)
         unknown = sorted(self.settings.keys() - {"url"})
         if unknown or not isinstance(self.settings.get("url"), str):
-            what = f"unknown: {', '.join(unknown)}" if unknown else "`url` is missing"
+            what = unknown_settings(unknown, ["url"]) if unknown else "`url` is missing"
             raise ConfigError(f"settings of a sql connector: {what}. It has one, `url`, the address of the database.")
         self._dialect = dialect_for(self.settings["url"], self.credentials)
 
@@ -96,7 +97,7 @@ class SqlConnector(Connector):
             named = {column.name for column in order}
             order += [key for key in relation.key if key.name not in named]
             yield from self._pages(relation, columns, f"{where} AND {relation.with_key()}", order, page_size, held)
-            # Comparing with NULL finds nothing, so records that lack a part of their key are asked for apart.
+            # Comparing with NULL finds nothing, so records that lack a part of their key are requested separately.
             if any(key.nullable for key in relation.key):
                 for lacking in self._rows(
                     stream, relation.select(columns, f"{where} AND NOT ({relation.with_key()})"), held
@@ -142,7 +143,7 @@ class SqlConnector(Connector):
             if read < page_size:
                 yield from batches(page, schema, stream, page_size)
                 return
-            # Records that are equal to the last one in the order may go on behind the page: all of them are asked for.
+            # Records that are equal to the last one in the order may go on behind the page: all of them are requested.
             last = ending(page, order)
             ties = 1
             while ties < page.num_rows and [page[column.name][-1 - ties] for column in order] == last:

@@ -72,11 +72,11 @@ def test_only_what_is_in_scope_is_listed(duck: TestedSource) -> None:
 
 def test_a_table_that_went_after_the_listing_is_told(duck: TestedSource) -> None:
     duck.execute("CREATE TABLE note (id integer)")
-    refs = [TableRef("source", "main", "gone", "main.gone"), TableRef("source", "main", "note", "main.note")]
+    refs = [TableRef("source", "main", "gone"), TableRef("source", "main", "note")]
     (_, gone), (_, there) = pack_for("duckdb", duck.url).columns(refs)
     assert gone is None
     assert there is not None
-    assert [column.name for column in there] == ["id"]
+    assert [column.name for column in there.columns] == ["id"]
 
 
 def test_a_missing_file_is_unreachable_and_not_created(tmp_path: Path) -> None:

@@ -5,20 +5,24 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from tests.catalog.sources import duckdb_source, sqlite_source
 from tidemark.catalog.packs import (
-    ColumnFacts,
     DatabaseFacts,
     Listing,
     SchemaFacts,
     SourcePack,
     TableFacts,
+    TableReading,
     TableRef,
     known_apps,
     pack_for,
 )
+from tidemark.catalog.packs import duckdb as duckdb_pack
+from tidemark.catalog.packs import sqlite as sqlite_pack
 from tidemark.catalog.packs.base import digest_of, object_id_of
 from tidemark.catalog.scope import Scope
 from tidemark.errors import ConfigError, DuplicateName
@@ -125,7 +129,24 @@ def _made_up_pack() -> type[SourcePack]:
         def listing(self, scope: Scope, since: datetime | None = None) -> Listing:
             return _listing()
 
-        def columns(self, tables: Sequence[TableRef]) -> Iterator[tuple[TableRef, list[ColumnFacts] | None]]:
+        def columns(self, tables: Sequence[TableRef]) -> Iterator[tuple[TableRef, TableReading | None]]:
             return iter(())
 
     return MadeUpPack
+
+
+@pytest.mark.parametrize("module", [duckdb_pack, sqlite_pack])
+def test_a_listing_is_the_same_however_many_tables_are_looked_at_together(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = duckdb_source(tmp_path) if module is duckdb_pack else sqlite_source(tmp_path)
+    source.execute(
+        "CREATE TABLE t0 (id INTEGER PRIMARY KEY)",
+        *(f"CREATE TABLE t{n} (id INTEGER PRIMARY KEY, parent INTEGER REFERENCES t{n - 1} (id))" for n in range(1, 7)),
+        "CREATE VIEW v AS SELECT id FROM t3",
+    )
+    pack = pack_for(source.app, source.url)
+    at_once = pack.listing(Scope()).tables
+    monkeypatch.setattr(module, "TABLES_AT_ONCE", 3)
+    assert pack.listing(Scope()).tables == at_once
+    assert len(at_once) == 8

@@ -11,7 +11,7 @@ import pytest
 from tests.catalog.sources import EVERYTHING, TestedSource, read_all
 from tests.services.ports import free_port
 from tests.services.postgres import PostgresServer
-from tidemark.catalog.packs import ColumnFacts, TableRef, pack_for
+from tidemark.catalog.packs import ColumnFacts, Partitioning, TableRef, pack_for
 from tidemark.catalog.packs import postgresql as postgresql_pack
 from tidemark.catalog.packs.postgresql import ATTEMPTS, FEW, PostgresqlPack
 from tidemark.catalog.scope import Scope
@@ -64,6 +64,30 @@ def test_every_fact_of_a_column_is_told(postgresql: TestedSource) -> None:
     assert (columns["k"].precision, columns["k"].scale) == (5, -2)
 
 
+def test_a_column_of_a_domain_has_the_facts_of_its_base_type(postgresql: TestedSource) -> None:
+    postgresql.execute(
+        "CREATE DOMAIN short AS varchar(10)",
+        "CREATE DOMAIN code AS short NOT NULL",
+        "CREATE DOMAIN country AS code",
+        "CREATE DOMAIN price AS numeric(8, 2)",
+        "CREATE DOMAIN moment AS timestamptz(3)",
+        "CREATE DOMAIN tags AS varchar(5)[] NOT NULL",
+        "CREATE TABLE note (short short, code code, country country, price price, moment moment, tags tags,"
+        " codes code[], plain varchar(3)[])",
+    )
+    columns = _columns(postgresql, "public.note")
+    assert {name: column.length for name, column in columns.items() if column.length} == {
+        "short": 10,
+        "code": 10,
+        "country": 10,
+    }
+    assert (columns["price"].precision, columns["price"].scale) == (8, 2)
+    assert (columns["moment"].precision, columns["moment"].scale) == (3, None)
+    # NOT NULL of a domain is about the elements of an array of it, not about the array.
+    assert {name for name, column in columns.items() if not column.nullable} == {"code", "country", "tags"}
+    assert (columns["country"].data_type, columns["codes"].data_type) == ("public.country", "public.code[]")
+
+
 def test_foreign_keys_are_followed_column_by_column(postgresql: TestedSource) -> None:
     postgresql.execute(
         'CREATE SCHEMA "far.away"',
@@ -112,6 +136,29 @@ def test_every_kind_of_table_is_listed(postgresql: TestedSource) -> None:
     view = next(table for table in listing.tables if table.name == "a_view")
     assert view.definition is not None
     assert "FROM public.a_table" in view.definition
+
+
+def test_partitions_and_heirs_name_their_parents(postgresql: TestedSource) -> None:
+    postgresql.execute(
+        'CREATE SCHEMA "far.away"',
+        'CREATE TABLE "far.away".whole (id integer, name text) PARTITION BY RANGE (id, lower(name))',
+        "CREATE TABLE slice PARTITION OF \"far.away\".whole FOR VALUES FROM (1, 'a') TO (2, 'b') PARTITION BY LIST (id)",
+        "CREATE TABLE rest PARTITION OF slice DEFAULT",
+        "CREATE TABLE first (id integer)",
+        "CREATE TABLE second (id integer)",
+        "CREATE TABLE heir () INHERITS (second, first)",
+    )
+    listing = pack_for("postgresql", postgresql.url).listing(EVERYTHING)
+    tables, database = {table.name: table for table in listing.tables}, _database(postgresql)
+    whole, piece, rest, heir = (tables[name] for name in ("whole", "slice", "rest", "heir"))
+    assert whole.partitioning == Partitioning("RANGE", "id, lower(name)", 1)
+    assert (whole.partition_of, whole.partition_bound) == (None, None)
+    assert piece.partitioning == Partitioning("LIST", "id", 1)
+    assert piece.partition_of == (database, "far.away", "whole")
+    assert piece.partition_bound == "FOR VALUES FROM (1, 'a') TO (2, 'b')"
+    assert (rest.partitioning, rest.partition_of, rest.partition_bound) == (None, (database, "public", "slice"), "DEFAULT")
+    assert heir.inherits == ((database, "public", "second"), (database, "public", "first"))
+    assert (heir.partition_of, piece.inherits, tables["first"].inherits) == (None, (), ())
 
 
 def test_identity_and_clock_are_the_servers(pg: PostgresServer, postgresql: TestedSource) -> None:
@@ -237,19 +284,22 @@ def test_without_the_right_to_ask_for_the_system_the_address_identifies(
 def test_what_went_between_listing_and_reading_is_told_apart_from_what_is_empty(postgresql: TestedSource) -> None:
     postgresql.execute(*[f"CREATE TABLE {name} (id integer)" for name in ("gone", "renamed", "anew", "empty", "kept")])
     pack = pack_for("postgresql", postgresql.url)
-    refs = {t.name: TableRef(t.database, t.schema, t.name, t.object_id) for t in pack.listing(EVERYTHING).tables}
+    refs = {t.name: TableRef(t.database, t.schema, t.name) for t in pack.listing(EVERYTHING).tables}
     postgresql.execute(
         "DROP TABLE gone",
         "ALTER TABLE renamed RENAME TO other",
         "DROP TABLE anew",
-        "CREATE TABLE anew (id integer)",
+        "CREATE TABLE anew (id integer, more text)",
         "ALTER TABLE empty DROP COLUMN id",
     )
     asked = list(refs.values())
     answers = list(pack.columns(asked))
     assert [ref for ref, _ in answers] == asked
-    counts = {ref.name: None if columns is None else len(columns) for ref, columns in answers}
-    assert counts == {"gone": None, "renamed": None, "anew": None, "empty": 0, "kept": 1}
+    counts = {ref.name: None if reading is None else len(reading.columns) for ref, reading in answers}
+    assert counts == {"gone": None, "renamed": None, "anew": 2, "empty": 0, "kept": 1}
+    now = {table.name: table for table in pack.listing(EVERYTHING).tables}
+    read = {ref.name: reading.table for ref, reading in answers if reading}
+    assert read == {name: now[name] for name in ("anew", "empty", "kept")}
 
 
 def test_no_tables_are_asked_for_and_none_come(postgresql: TestedSource) -> None:
@@ -262,7 +312,7 @@ def test_few_and_many_tables_are_read_alike(postgresql: TestedSource) -> None:
         *[f"CREATE TABLE t{n} (id integer PRIMARY KEY, p integer REFERENCES parent)" for n in range(FEW + 1)],
     )
     pack = pack_for("postgresql", postgresql.url)
-    refs = [TableRef(t.database, t.schema, t.name, t.object_id) for t in pack.listing(EVERYTHING).tables]
+    refs = [TableRef(t.database, t.schema, t.name) for t in pack.listing(EVERYTHING).tables]
     assert len(refs) > FEW
     assert [*pack.columns(refs[:FEW]), *pack.columns(refs[FEW:])] == list(pack.columns(refs))
 
@@ -284,7 +334,7 @@ def test_listing_and_reading_go_on_while_tables_come_and_go(postgresql: TestedSo
     try:
         pack = pack_for("postgresql", postgresql.url)
         for _ in range(15):
-            refs = [TableRef(t.database, t.schema, t.name, t.object_id) for t in pack.listing(EVERYTHING).tables]
+            refs = [TableRef(t.database, t.schema, t.name) for t in pack.listing(EVERYTHING).tables]
             assert len(list(pack.columns(refs))) == len(refs)
             assert pack.fingerprint(EVERYTHING)
     finally:
@@ -306,7 +356,9 @@ def test_tables_that_come_and_go_without_an_end_are_named_after_a_while(
     monkeypatch.setattr(postgresql_pack, "RETRY_SECONDS", 0)
     pack = pack_for("postgresql", postgresql.url)
     assert isinstance(pack, PostgresqlPack)
-    with pytest.raises(SourceError, match=r"tables came and went during each of 3 readings \(could not open relation"):
+    with pytest.raises(
+        SourceError, match=r"tables were created and dropped during each of 3 readings \(could not open relation"
+    ):
         pack._in_snapshot(vanishing)
     assert readings == ATTEMPTS
 
@@ -338,7 +390,7 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_tables(
     start = statements()
     listing = pack.listing(EVERYTHING)
     listed = statements()
-    list(pack.columns([TableRef(t.database, t.schema, t.name, t.object_id) for t in listing.tables]))
+    list(pack.columns([TableRef(t.database, t.schema, t.name) for t in listing.tables]))
     read = statements()
     pack.fingerprint(EVERYTHING)
     assert 0 < listed - start <= 5

@@ -1,4 +1,4 @@
-"""ADBC, which PostgreSQL is read with: rows stream to Arrow as they come over COPY, its failures told apart."""
+"""ADBC, which PostgreSQL is read with: rows stream to Arrow as they come over COPY, its failures by kind."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tidemark.connectors.kinds._sql_dialects.base import LOCK_SECONDS
+from tidemark.keepalive import KEEPALIVE
 
 # A server that is gone is noticed, even if it never said so.
-PATIENCE = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+PATIENCE = {"connect_timeout": 10, **KEEPALIVE}
 # A value is the same text whatever is set for the role or the database.
 SESSION = {
     "timezone": "UTC",
@@ -81,7 +82,7 @@ def streamed(connection: Any, sql: str) -> Iterator[pa.RecordBatch]:
         except Error as error:
             raise DriverFailed(str(error), error.sqlstate) from None
         except (OSError, pa.ArrowException) as error:
-            # Half-way through its rows a query fails as Arrow tells it.
+            # Half-way through its rows a query fails as Arrow reports it.
             raise DriverFailed(str(error)) from None
 
 

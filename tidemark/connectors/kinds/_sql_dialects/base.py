@@ -149,7 +149,7 @@ class Dialect(ABC):
         """The database's own time in UTC."""
 
     def held(self, stream: str) -> AbstractContextManager[Any]:
-        """Kept while pages are read one after the other, where it is dear to begin anew."""
+        """Kept while pages are read one after the other, where it is slow to start again."""
         del stream  # most are not
         return nullcontext()
 

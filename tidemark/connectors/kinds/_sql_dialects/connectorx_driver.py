@@ -1,4 +1,4 @@
-"""connectorx, which two databases are read with: rows to Arrow, its failures told apart."""
+"""connectorx, which two databases are read with: rows to Arrow, its failures by kind."""
 
 from collections.abc import Sequence
 

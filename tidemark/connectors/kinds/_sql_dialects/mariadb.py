@@ -207,8 +207,8 @@ class MariadbDialect(Dialect):
         except ValueUnreadable:
             raise SourceError(f"{stream}: {self.target} has a value that cannot be read.") from None
         except DriverFailed as error:
-            told = re.search(r"ERROR (\d+)", str(error))
-            raise self._named(int(told[1]) if told else 2013, stream) from None
+            found = re.search(r"ERROR (\d+)", str(error))
+            raise self._named(int(found[1]) if found else 2013, stream) from None
 
     def _ask(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         parts = urlsplit(self.url)
@@ -244,7 +244,7 @@ class MariadbDialect(Dialect):
         if code == NO_DATABASE:
             return SourceError(f"{who}: there is no such database. Check the url.")
         if 2000 <= code < 3000 or not isinstance(code, int):
-            return SourceUnreachable(f"{who} broke off or does not answer. Check host and port; run again when it is well.")
+            return SourceUnreachable(f"{who} broke off or does not answer. Check host and port; run again when it is up.")
         return SourceError(f"{who} refused the query (error {code}). Does the table still have its columns?")
 
 
@@ -273,7 +273,7 @@ def mapped(name: str, kind: str, declared: str, precision: int | None, scale: in
         # The driver hands out numerics as decimal(38, 10) of 96 bits: what may not fit goes as text.
         return Column(name, pa.decimal128(precision, scale), declared, as_text=scale > 10 or precision - scale > 18)
     # Times of day (which may have 838 hours, and which Spark has no type for), longer decimals, addresses, what is to come.
-    # An index in the order of the column's own collation can be followed, if that tells all its values apart.
+    # An index in the order of the column's own collation can be followed, if that distinguishes all its values.
     return Column(name, pa.string(), declared, as_text=kind not in TEXTS, unique=unique and kind in COLLATED)
 
 

@@ -48,7 +48,7 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog',
   AND NOT starts_with(n.nspname, 'pg_') AND has_table_privilege(c.oid, 'SELECT')
 ORDER BY 1, 2"""
 
-# What the server says to a login that is wrong or lacks a right; libpq tells no code for it.
+# What the server says to a login that is wrong or lacks a right; libpq gives no code for it.
 REFUSALS = re.compile(
     r"password authentication failed|authentication failed|no password supplied|no pg_hba.conf entry|permission denied"
     r"|role .* does not exist|is not permitted to log in"
@@ -79,11 +79,12 @@ class PostgresqlDialect(Dialect):
         ]
 
     def sample(self, source: str, share: float) -> str:
-        # By pages of the table, which costs as little as it promises. Views and foreign tables have none.
+        # By pages of the table, which costs as little as it promises; the same pages each time, so that the same window
+        # is cut at the same values. Views and foreign tables have no pages.
         found = self._ask(
             "SELECT relkind IN ('r', 'm', 'p') FROM pg_class WHERE oid = to_regclass(%s)", (self.name(source),)
         )
-        return f" TABLESAMPLE SYSTEM ({100 * share:.6f})" if found == [(True,)] else ""
+        return f" TABLESAMPLE SYSTEM ({100 * share:.6f}) REPEATABLE (0)" if found == [(True,)] else ""
 
     def columns(self, source: str) -> list[Column]:
         return [self._column(*row) for row in self._ask(POSTGRESQL_COLUMNS, (self.name(source),))]
@@ -168,4 +169,4 @@ class PostgresqlDialect(Dialect):
             return SourceRefused(f"{who} refuses the login, or a right that it needs. Check user and password.")
         if "FATAL:" not in told and "ERROR:" in told:
             return SourceError(f"{who} refused the query. Does the table still have its columns?")
-        return SourceUnreachable(f"{who} broke off or does not answer. Check host and port; run again when it is well.")
+        return SourceUnreachable(f"{who} broke off or does not answer. Check host and port; run again when it is up.")
