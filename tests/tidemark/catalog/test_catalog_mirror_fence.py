@@ -36,12 +36,16 @@ class Run:
         self._count += 1
         self._gate = self._folder / f"gate_{self._process.pid}_{self._count}"
         assert self._process.stdin
+        assert self._process.stdout
         self._process.stdin.write(f"{run_id} {how} {point}:pause {self._gate}\n")
         self._process.stdin.flush()
         reached = self._gate.with_suffix(".reached")
         limit = time.monotonic() + LIMIT_SECONDS
+        # `select` knows no descriptor above 1,023, and a process that has run many tests may have more.
+        said = select.poll()
+        said.register(self._process.stdout, select.POLLIN)
         # Not every run passes every point: one that does not is stopped when it is through.
-        while not reached.exists() and not select.select([self._process.stdout], [], [], 0)[0]:
+        while not reached.exists() and not said.poll(0):
             assert time.monotonic() < limit, point
             time.sleep(0.005)
         os.kill(self._process.pid, signal.SIGSTOP)
