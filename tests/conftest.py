@@ -1,5 +1,6 @@
 """What all tests share: servers once per process, one Spark session per process."""
 
+import gc
 import os
 import secrets
 import shutil
@@ -25,6 +26,8 @@ LONG = [
     "test_catalog_bad_days", "test_web_ui", "test_model_edges", "test_model_settled", "test_catalog_runs",
     "test_pack_ddl", "test_sql_streams", "test_cluster",
 ]  # fmt: skip
+# Open files of a test process from which on what is garbage is closed.
+MANY_FILES = 200
 sys.path.insert(0, str(ROOT))
 # Spark's Python workers and child processes import test code too, and need the S3 server's credentials from the start.
 os.environ["PYTHONPATH"] = str(ROOT)
@@ -70,6 +73,15 @@ def same_environment() -> Iterator[None]:
     for name in os.environ.keys() - before.keys():
         del os.environ[name]
     os.environ.update(before)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_open_files() -> Iterator[None]:
+    """Tests open hundreds of platforms in one process, and leave closing to the garbage collector, which seldom looks at
+    old objects. Py4J waits by `select`, which knows no descriptor above 1,023."""
+    yield
+    if len(os.listdir("/dev/fd")) > MANY_FILES:
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
