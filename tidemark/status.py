@@ -48,6 +48,8 @@ class SubjectStatus:
     due_since: datetime | None
     # What is wrong with its file.
     findings: tuple[Finding, ...] = ()
+    # A wrong clock dated the newest run ahead.
+    dated_ahead: bool = False
 
     @property
     def error(self) -> str | None:
@@ -62,6 +64,11 @@ class SubjectStatus:
             began = f"{self.run.started_at:%Y-%m-%d %H:%M}"
             return f"run {self.run.run_id} has been under way since {began} UTC, and a later one is due. Is it stuck?"
         if self.state is State.OVERDUE and self.due_since:
+            if self.dated_ahead and self.run:
+                return (
+                    f"run {self.run.run_id} ended at {self.run.finished_at:%Y-%m-%d %H:%M} UTC, which is still to come: "
+                    "a clock was wrong. The next run that counts clears this."
+                )
             return f"no run that counts since {self.due_since:%Y-%m-%d %H:%M} UTC. Is the scheduler running?"
         return None
 
@@ -90,18 +97,29 @@ def statuses(
                 next_tick(each.schedule, now) if each.schedule else None,
                 due,
                 each.broken,
+                newest is not None and _is_to_come(newest.finished_at, now),
             )
         )
     return found
 
 
+def _is_to_come(moment: datetime | None, now: datetime) -> bool:
+    """Clocks of hosts differ a little."""
+    return moment is not None and moment > now + GRACE
+
+
 def _due_since(configured: Configured, counting: RunRecord | None, now: datetime) -> datetime | None:
-    """The tick that no run answered, once its grace is over. Before its file was written a subject may not have existed."""
+    """The tick that no run answered, once its grace is over. Before its file was written a subject may not have existed.
+
+    A run that ended in the future was dated by a wrong clock: it would answer every tick until then.
+    """
     if configured.schedule is None:
         return None
     tick = last_tick(configured.schedule, now - GRACE)
     answered = counting.finished_at if counting else _written_at(configured.file)
-    return None if answered is None or answered >= tick else tick
+    if answered is None or (answered >= tick and not _is_to_come(answered, now)):
+        return None
+    return tick
 
 
 def _written_at(file: str | None) -> datetime | None:

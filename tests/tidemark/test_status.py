@@ -127,12 +127,33 @@ def test_a_tick_that_no_run_answered_makes_a_subject_overdue_after_a_grace(contr
     assert shop(control, clock, HOURLY).state is State.OK
 
 
+def test_a_run_that_a_wrong_clock_dated_ahead_answers_no_tick(control, clock):
+    clock.advance(timedelta(days=30))
+    ran(control, "r1")
+    clock.advance(-timedelta(days=30))
+    found = shop(control, clock, HOURLY)
+    assert found.state is State.OVERDUE
+    assert "run r1 ended at 2026-03-31 10:00 UTC, which is still to come" in found.error
+    assert shop(control, clock).state is State.OK, "without a schedule nobody says when it is due"
+    ran(control, "r2", "unchanged")
+    assert shop(control, clock, HOURLY).state is State.OK
+
+
+def test_a_run_that_another_host_dated_some_minutes_ahead_answers_its_tick(control, clock):
+    clock.advance(timedelta(minutes=10))
+    ran(control, "r1")
+    clock.advance(-timedelta(minutes=10))
+    assert shop(control, clock, HOURLY).state is State.OK
+
+
 @pytest.mark.parametrize("mode", ["upkeep", "rewind", "rollback", "restore", "backfill"])
 def test_a_run_that_did_not_look_for_what_is_new_answers_no_tick(control, clock, mode):
     ran(control, "r1", mode="incremental")
     clock.advance(timedelta(hours=2))
     ran(control, "aside-1", "published", mode=mode)
-    assert shop(control, clock, HOURLY).state is State.OVERDUE
+    late = shop(control, clock, HOURLY)
+    assert (late.state, late.dated_ahead) == (State.OVERDUE, False)
+    assert "no run that counts since" in late.error
     ran(control, "r2", "unchanged", mode="full")
     assert shop(control, clock, HOURLY).state is State.OK
 
